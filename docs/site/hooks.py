@@ -123,8 +123,8 @@ def _module_page(module: str) -> str:
     text = [f"# {module}", ""]
     there = importlib.import_module(module)
     for name in sorted(there.__all__):
-        defined = getattr(getattr(there, name), "__module__", None) or module
-        place = defined if isinstance(defined, str) and defined.startswith("leasehold") else module
+        value = getattr(there, name)
+        place = value.__module__ if getattr(value, "__qualname__", None) == name else module  # a constant has neither
         text += [f"::: {place}.{name}", ""]
     return "\n".join(text)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event, EventRange, Ownership, Presence
-from leasehold.sinks.beside.parking.listing import ParkedRow
+from leasehold.sinks.beside.parking.contract import ParkedRow
 from leasehold.sinks.beside.set_aside.contract import DroppedRow, Selection
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.parking import ParkedEvent, Parking

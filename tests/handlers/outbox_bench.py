@@ -16,7 +16,8 @@ from leasehold.handlers.publishing import ID
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs import open_hub
 from leasehold.hubs.log import LogHub
-from leasehold.sinks.beside.outbox.contract import KeepsOutbox, Outbox
+from leasehold.sinks.beside.outbox.contract import Outbox
+from leasehold.sinks.features import OUTBOX, require
 from leasehold.testing.clock import ManualClock
 from tests.handlers.batches import body, given, rows
 from tests.sinks.postgres import Place
@@ -119,5 +120,4 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 def outbox_of(table: HandledTable) -> Outbox:
-    assert isinstance(table.sink, KeepsOutbox)
-    return table.sink.outbox
+    return require(table.sink, OUTBOX, "a test").outbox

@@ -19,8 +19,8 @@ from leasehold.handlers.contract import Delete, EntityEvent, HandlerFailed, enti
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log import LogHub
 from leasehold.sinks import Batch
-from leasehold.sinks.beside.forgetting import Forgets
-from leasehold.sinks.beside.set_aside.contract import EventId, KeepsRejected
+from leasehold.sinks.beside.set_aside.contract import EventId
+from leasehold.sinks.features import FORGETTING, REJECTED, require
 from tests.handlers.batches import body, given, overtaken_once, rows
 from tests.handlers.handler_program import processor, table
 from tests.handlers.processes import Processes
@@ -128,9 +128,8 @@ def test_a_rejected_event_that_is_tried_again_meanwhile_is_built_upon(tmp_path: 
     mended = Batch(pa.table(row | fence), delete=pa.array([False]))
 
     def retry() -> None:
-        sink = beside.sink
-        assert isinstance(sink, KeepsRejected)
-        assert sink.rejected_rows.retry(mended, [EventId("h", "0", 0)]).applied == 1
+        rejected = require(beside.sink, REJECTED, "a test").rejected_rows
+        assert rejected.retry(mended, [EventId("h", "0", 0)]).applied == 1
 
     overtaken_once(accounts, retry)
     accounts.on_events(*given(1, 1, body(1, "a"), body(0, "b"), start=0))
@@ -145,8 +144,7 @@ def test_an_entity_that_is_forgotten_meanwhile_begins_anew(tmp_path: Path) -> No
         with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
             connection.execute("DELETE FROM accounts")
             connection.commit()
-        assert isinstance(beside.sink, Forgets)
-        beside.sink.forget_entity({"account": "a"})
+        require(beside.sink, FORGETTING, "a test").forget_entity({"account": "a"})
 
     overtaken_once(accounts, forget)
     accounts.on_events(*given(1, 1, body(0, "a", 7), start=0))

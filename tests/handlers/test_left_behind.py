@@ -22,8 +22,8 @@ from leasehold.handlers.parking.left_behind import UNTOUCHED, LeftBehind, concer
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
 from leasehold.operations.left_parked import left_of, try_left
-from leasehold.sinks.beside.parking.listing import ListsParked
 from leasehold.sinks.beside.set_aside.contract import Selection
+from leasehold.sinks.features import PARKING, require
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.testing.clock import ManualClock
 from tests.handlers.batches import database, overtaken_once, rows
@@ -240,9 +240,8 @@ def test_a_person_tries_what_can_be_applied_whatever_else_is_chosen(bench: Bench
     bench.fails = set()
     bench.give(new, "new", "0", 0, "a")
     bench.clock.advance(2)
-    assert isinstance(new.sink, ListsParked)
-    chosen = Selection()
-    found = try_left(new, new.sink, chosen, left_of(new.sink, chosen, "new"))
+    parked, chosen = require(new.sink, PARKING, "a test"), Selection()
+    found = try_left(new, parked, chosen, left_of(parked, chosen, "new"))
     assert ("another", "0", 0) in bench.parked()
     assert bench.seen()["b"] == "old0"
     assert "partition 0 of hub another" in found.refused[0]

@@ -32,10 +32,8 @@ from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.hubs.log import LogHub
 from leasehold.operations.refused import changed, each
 from leasehold.processors.events.stopping import StopReason
-from leasehold.sinks.beside.forgetting import Forgets
 from leasehold.sinks.beside.outbox.contract import OutboxCounts
-from leasehold.sinks.beside.outbox.listing import ListsRefused
-from leasehold.sinks.beside.set_aside.contract import TellsSetAside
+from leasehold.sinks.features import FORGETTING, REJECTED, require
 from leasehold.sinks.rules.fence import Watermark
 from tests.handlers.batches import rows
 from tests.handlers.outbox_bench import Bench, bench, outbox_of, sent
@@ -156,8 +154,7 @@ def test_who_lost_the_partition_removes_and_marks_nothing(bench: Bench) -> None:
     assert kept.waiting("h", "0", 9, 1 << 20) == []
     counts = kept.counts()
     assert (counts.waiting, counts.since, counts.refused) == (0, None, 1)
-    assert isinstance(table.sink, TellsSetAside)
-    assert table.sink.set_aside_counts().outbox == counts
+    assert require(table.sink, REJECTED, "a test").set_aside_counts().outbox == counts
 
 
 def test_what_was_refused_is_listed_and_sent_again_or_dropped(bench: Bench) -> None:
@@ -165,8 +162,7 @@ def test_what_was_refused_is_listed_and_sent_again_or_dropped(bench: Bench) -> N
     table = bench.table()
     bench.away()
     bench.give(table, 0, "a", "b")
-    assert isinstance(outbox_of(table), ListsRefused)
-    kept: Any = outbox_of(table)
+    kept = outbox_of(table)
     events = kept.waiting("h", "0", 9, 1 << 20)
     for one in events[:3]:
         assert kept.refuse("h", "0", 1, one.number, f"too large: {one.number}")
@@ -222,8 +218,7 @@ def test_a_reset_leaves_what_waits_and_forget_removes_it(bench: Bench) -> None:
     bench.give(table, 0, "a", "b")
     table.sink.set_watermarks("h", {"0": Watermark(owner_level=1)})
     assert len(bench.waiting()) == 4
-    assert isinstance(table.sink, Forgets)
-    table.sink.forget_entity({"account": "a"})
+    require(table.sink, FORGETTING, "a test").forget_entity({"account": "a"})
     assert bench.waiting() == ["b1x", "b1y"]
     bench.back()
 

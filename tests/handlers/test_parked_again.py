@@ -16,12 +16,11 @@ from leasehold.handlers.table import HandledTable, Retries
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.set_aside.contract import (
     EventId,
-    KeepsRejected,
     ParkedAgain,
-    ParksRejected,
     RejectedRow,
     Selection,
 )
+from leasehold.sinks.features import REJECTED, require
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import ParkedEvent
 from tests.handlers import spread_bench
@@ -37,20 +36,17 @@ spread = spread_bench.bench
 
 
 def dead(sink: Sink) -> list[RejectedRow]:
-    assert isinstance(sink, KeepsRejected)
-    return sink.rejected_rows.rows(Selection(), 9)
+    return require(sink, REJECTED, "a test").rejected_rows.rows(Selection(), 9)
 
 
 def again(sink: Sink, found: list[RejectedRow]) -> ParkedAgain:
     """Park all of these again."""
-    assert isinstance(sink, KeepsRejected)
-    assert isinstance(sink.rejected_rows, ParksRejected)
     events = []
     for row in found:
         assert isinstance(row.body, bytes)
         key = (json.loads(row.body)["account"],)
         events.append((row, ParkedEvent(key, row.body, row.event.sequence_number, 5.0)))
-    return sink.rejected_rows.park(events)
+    return require(sink, REJECTED, "a test").rejected_rows.park(events)
 
 
 def failed(bench: Bench, **more: Any) -> HandledTable:

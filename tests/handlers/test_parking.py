@@ -18,9 +18,8 @@ from leasehold.handlers.contract import EntityEvent, Held, Reject, Retry, entity
 from leasehold.handlers.parking.policy import ALIKE, REMEMBERED, Outcomes, parked
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
-from leasehold.sinks.beside.forgetting import Forgets
-from leasehold.sinks.beside.parking.listing import ListsParked
-from leasehold.sinks.beside.set_aside.contract import EventId, KeepsRejected, Selection, SetAsideCounts, TellsSetAside
+from leasehold.sinks.beside.set_aside.contract import EventId, Selection, SetAsideCounts
+from leasehold.sinks.features import FORGETTING, PARKING, REJECTED, require
 from leasehold.sinks.rules.fence import Watermark
 from tests.handlers.batches import body, rows
 from tests.handlers.handler_program import OFTEN, balance
@@ -177,8 +176,7 @@ def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(be
         bench.give(table, 3)
     assert [entry for entry in bench.tries if entry[0] == "a"] == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 1)]
     assert bench.waiting() == [(1, 1)]
-    assert isinstance(table.sink, KeepsRejected)
-    (dead,) = table.sink.rejected_rows.rows(Selection(), 9)
+    (dead,) = require(table.sink, REJECTED, "a test").rejected_rows.rows(Selection(), 9)
     assert isinstance(dead.body, bytes)
     assert (dead.event.sequence_number, dead.reason, json.loads(dead.body)["account"]) == (
         0,
@@ -197,23 +195,22 @@ def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(be
 
 def test_how_much_is_set_aside_is_told(bench: Bench) -> None:
     table = bench.table(retries=Retries(deliveries=2, first=4.0))
-    assert isinstance(table.sink, TellsSetAside)
-    assert table.sink.set_aside_counts() == SetAsideCounts()
+    counting = require(table.sink, REJECTED, "a test")
+    assert counting.set_aside_counts() == SetAsideCounts()
     bench.fails |= {"a": RuntimeError("broken"), "b": Reject("never")}
     began = bench.clock.wall()
     bench.give(table, 0, "a", "a", "b")
-    counts = table.sink.set_aside_counts()
+    counts = counting.set_aside_counts()
     ((since,),) = bench.look("SELECT DISTINCT parked_at FROM leasehold_parked")
     assert counts == SetAsideCounts(rejected=1, parked=2, oldest_parked=since, next_retry=began + 4.0)
     bench.clock.advance(5.0)
     bench.give(table, 3, "c")
-    counts = table.sink.set_aside_counts()
+    counts = counting.set_aside_counts()
     assert (counts.rejected, counts.dead_letters, counts.parked) == (2, 1, 1)
     assert counts.oldest_parked == since
     assert counts.next_retry == bench.clock.wall() + 4.0
-    assert isinstance(table.sink, ListsParked)
-    assert table.sink.hurry_parked([EventId("h", "0", 1)]) == 1
-    assert table.sink.set_aside_counts().next_retry == since, "at once, which is since it was parked"
+    assert require(table.sink, PARKING, "a test").hurry_parked([EventId("h", "0", 1)]) == 1
+    assert counting.set_aside_counts().next_retry == since, "at once, which is since it was parked"
 
 
 def test_a_parked_event_may_be_rejected_at_last(bench: Bench) -> None:
@@ -408,8 +405,7 @@ def test_an_entity_that_is_forgotten_leaves_no_parked_event(bench: Bench) -> Non
     table = bench.table()
     bench.fails = {"a": RuntimeError("down"), "b": RuntimeError("down")}
     bench.give(table, 0, "a", "b", "a")
-    assert isinstance(table.sink, Forgets)
-    assert table.sink.forget_entity({"account": "a"}).rejected == 2
+    assert require(table.sink, FORGETTING, "a test").forget_entity({"account": "a"}).rejected == 2
     assert bench.waiting() == [(1, 1)]
     bench.fails.clear()
     bench.give(table, 3, "a")
@@ -417,8 +413,8 @@ def test_an_entity_that_is_forgotten_leaves_no_parked_event(bench: Bench) -> Non
 
 
 def numbers(sink: Any, selection: Selection = ALL, limit: int = 9, after: EventId | None = None) -> list[int]:
-    assert isinstance(sink, ListsParked)
-    return [row.id.sequence_number for row in sink.parked_rows(selection, limit, after)]
+    found = require(sink, PARKING, "a test").parked_rows(selection, limit, after)
+    return [row.id.sequence_number for row in found]
 
 
 def test_an_operator_lists_parked_events(bench: Bench) -> None:
@@ -427,8 +423,7 @@ def test_an_operator_lists_parked_events(bench: Bench) -> None:
     assert numbers(sink) == []
     bench.fails = {"a": RuntimeError("down"), "b": ValueError("50 % off")}
     bench.give(table, 0, "a", "b", "c", "a")
-    assert isinstance(sink, ListsParked)
-    rows = sink.parked_rows(ALL, 9)
+    rows = require(sink, PARKING, "a test").parked_rows(ALL, 9)
     assert [(row.id, row.event.key, row.event.deliveries, row.event.error, row.first) for row in rows] == [
         (EventId("h", "0", 0), ("a",), 1, "RuntimeError: down", True),
         (EventId("h", "0", 1), ("b",), 1, "ValueError: 50 % off", True),
@@ -451,15 +446,15 @@ def test_an_operator_has_events_tried_at_once_or_drops_them(bench: Bench) -> Non
     bench.fails = {"a": RuntimeError("down"), "b": RuntimeError("down")}
     bench.give(table, 0, "a", "b", "a", "b")
     bench.fails.clear()
-    assert isinstance(beside, ListsParked)
-    assert beside.hurry_parked([EventId("h", "0", 0), EventId("h", "0", 9)]) == 1
+    listed = require(beside, PARKING, "a test")
+    assert listed.hurry_parked([EventId("h", "0", 0), EventId("h", "0", 9)]) == 1
     bench.give(table, 4)
     assert (bench.seen(), bench.waiting()) == ({"a": "0,2"}, [(1, 1), (3, 0)])
-    assert beside.drop_parked([EventId("h", "0", 1), EventId("h", "0", 0)], "a test") == 1
+    assert listed.drop_parked([EventId("h", "0", 1), EventId("h", "0", 0)], "a test") == 1
     bench.give(table, 4)
     assert (bench.seen(), bench.waiting()) == ({"a": "0,2", "b": "3"}, [])
-    assert isinstance(beside, KeepsRejected)
-    assert [(one.event, one.reason, one.dropped_for) for one in beside.rejected_rows.dropped(9)] == [
+    rows = require(beside, REJECTED, "a test").rejected_rows
+    assert [(one.event, one.reason, one.dropped_for) for one in rows.dropped(9)] == [
         (EventId("h", "0", 1), "RuntimeError: down", "a test")
     ]
 
@@ -473,8 +468,7 @@ def test_what_an_operator_drops_while_it_is_tried_takes_no_effect(bench: Bench) 
     committed = table.sink.apply
 
     def dropped_first(*arguments: Any) -> Any:
-        assert isinstance(beside, ListsParked)
-        beside.drop_parked([EventId("h", "0", 0)], "not wanted")
+        require(beside, PARKING, "a test").drop_parked([EventId("h", "0", 0)], "not wanted")
         return committed(*arguments)
 
     table.sink.apply = dropped_first  # type: ignore[method-assign, assignment]

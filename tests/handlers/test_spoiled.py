@@ -20,10 +20,8 @@ from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
 from leasehold.sinks import open_sink
-from leasehold.sinks.beside.messages.contract import KeepsMessages
-from leasehold.sinks.beside.messages.parking import ParksMessages
-from leasehold.sinks.beside.parking.listing import ListsParked
-from leasehold.sinks.beside.set_aside.contract import Selection, TellsSetAside
+from leasehold.sinks.beside.set_aside.contract import Selection
+from leasehold.sinks.features import MESSAGES, PARKING, REJECTED, require
 from leasehold.testing.sinks.fixtures import UPSERT
 from leasehold.testing.sinks.messages import STATES, parked
 from tests.handlers.batches import given
@@ -168,15 +166,14 @@ def test_parked_events_that_nobody_here_has_parked(waiting: Waiting, caplog: pyt
     said = [record.message for record in caplog.records if "is tried by nobody" in record.message]
     assert len(said) == len(set(said)) >= len(KEYS)
     with closing(open_sink(waiting.url, waiting.table().sink.spec)) as sink:
-        assert isinstance(sink, ListsParked)
-        assert isinstance(sink, TellsSetAside)
-        left = sink.parked_rows(Selection(), 1_000)
+        parking = require(sink, PARKING, "a test")
+        left = parking.parked_rows(Selection(), 1_000)
         assert {("garbage",), ("[" * 120 + "…",), ("[null]",)} <= {row.event.key for row in left}
-        counts = sink.set_aside_counts()
+        counts = require(sink, REJECTED, "a test").set_aside_counts()
         assert counts.oldest_parked is not None
         assert counts.oldest_parked >= 0
-        assert sink.drop_parked([row.id for row in left], "made up") == len(left)
-        assert sink.parked_rows(Selection(), 1_000) == []
+        assert parking.drop_parked([row.id for row in left], "made up") == len(left)
+        assert parking.parked_rows(Selection(), 1_000) == []
 
 
 def test_events_of_the_outbox_that_no_handler_has_emitted(waiting: Waiting) -> None:
@@ -189,9 +186,8 @@ def test_events_of_the_outbox_that_no_handler_has_emitted(waiting: Waiting) -> N
 
 
 def test_parked_messages_of_a_queue_that_nobody_here_has_parked(waiting: Waiting) -> None:
-    with closing(open_sink(waiting.url, UPSERT)) as sink:
-        assert isinstance(sink, KeepsMessages)
-        assert isinstance(sink, ParksMessages)
+    with closing(open_sink(waiting.url, UPSERT)) as opened:
+        sink = require(opened, MESSAGES, "a test")
         sink.check_messages(STATES)
         messages = sink.parked_messages
         wanted = {str(number): parked(number, str(number)) for number in range(len(KEYS) + 2)}

@@ -14,10 +14,9 @@ from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log import LogHub
 from leasehold.sinks import open_sink
-from leasehold.sinks.beside.messages.contract import KeepsMessages, MessageOutcome
-from leasehold.sinks.beside.messages.parking import ParksMessages
-from leasehold.sinks.beside.parking.listing import ListsParked
+from leasehold.sinks.beside.messages.contract import MessageOutcome
 from leasehold.sinks.beside.set_aside.contract import Selection
+from leasehold.sinks.features import MESSAGES, PARKING, require
 from leasehold.testing.sinks.fixtures import UPSERT
 from leasehold.testing.sinks.messages import REMEMBER, STATES, change, message, parked
 from tests.handlers.batches import given, rows
@@ -118,8 +117,7 @@ def test_where_parked_events_and_those_of_the_outbox_come_from(table: Table, whe
     table.give("a", "b")
     assert table.seen() == {"a": "1,2,3", "b": "1,2,3"}
     with closing(table.open()) as its:
-        assert isinstance(its.sink, ListsParked)
-        listed = its.sink.parked_rows(Selection(), 9)
+        listed = require(its.sink, PARKING, "a test").parked_rows(Selection(), 9)
         assert {row.id.hub for row in listed} <= {"h", "other"}
         assert len(listed) == 1 + ("other" in where), "the event of z, which waits, is"
 
@@ -141,8 +139,8 @@ def test_watermarks_of_partitions_that_are_none(table: Table, partition: str) ->
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("column", ["version", "queue", "sequence_number", "enqueued_time"])
 def test_the_place_of_an_entity_among_messages(tmp_path: Path, column: str, value: str) -> None:
-    with closing(open_sink(f"sqlite:////{tmp_path}/table.db", UPSERT)) as sink:
-        assert isinstance(sink, KeepsMessages)
+    with closing(open_sink(f"sqlite:////{tmp_path}/table.db", UPSERT)) as opened:
+        sink = require(opened, MESSAGES, "a test")
         sink.check_messages(STATES)
         sink.apply_message(STATES, change(1, "a", 0, 5), REMEMBER)
         write(tmp_path, f"UPDATE leasehold_message_entity SET {column} = {value}")
@@ -157,9 +155,8 @@ def test_the_place_of_an_entity_among_messages(tmp_path: Path, column: str, valu
 )
 def test_a_parked_message(tmp_path: Path, column: str, value: str) -> None:
     """One without a name can be worked on by nobody: it holds up its entity."""
-    with closing(open_sink(f"sqlite:////{tmp_path}/table.db", UPSERT)) as sink:
-        assert isinstance(sink, KeepsMessages)
-        assert isinstance(sink, ParksMessages)
+    with closing(open_sink(f"sqlite:////{tmp_path}/table.db", UPSERT)) as opened:
+        sink = require(opened, MESSAGES, "a test")
         sink.check_messages(STATES)
         messages = sink.parked_messages
         for number, account in ((1, "a"), (2, "b"), (3, "a")):

@@ -62,9 +62,9 @@ def test_without_a_retention_nothing_is_asked(tmp_path: Path) -> None:
 
 def test_a_sink_that_cannot_forget_is_refused(tmp_path: Path) -> None:
     class Plain:
-        spec = ONE
+        spec, features = ONE, frozenset[object]()
 
-    with pytest.raises(UsageError, match="rejected_retention"):
+    with pytest.raises(UsageError, match=r"feature FORGETTING.*Leave out rejected_retention"):
         Clearing(Plain(), Retention(rejected=1.0))  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from leasehold.sinks import Sink, TableSpec
 from leasehold.testing.sinks import (
     DuplicatesContract,
     ForgettingContract,
@@ -19,6 +20,7 @@ from leasehold.testing.sinks import (
     StatesContract,
 )
 from tests.sinks.databases import OnPostgres, OnSqlite
+from tests.sinks.plain import plain
 from tests.sinks.postgres import Place
 
 
@@ -61,6 +63,14 @@ class TestParkingOnSqlite(OnSqlite, ParkingContract):
 
 class TestForgettingOnSqlite(OnSqlite, ForgettingContract):
     pass
+
+
+class TestPlainSink(OnSqlite, SinkContract):
+    """A sink without features: what asks for one is skipped."""
+
+    @pytest.fixture
+    def open_table(self, tmp_path: Path) -> Callable[[TableSpec], Sink]:
+        return lambda spec: plain(tmp_path / "table.db", spec)
 
 
 class TestPostgresSink(OnPostgres, SinkContract):

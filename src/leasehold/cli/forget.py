@@ -8,7 +8,6 @@ import click
 
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.output import Output, Result, counted, output_option
-from leasehold.errors import UsageError
 from leasehold.printable import printable
 
 
@@ -42,16 +41,15 @@ def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], outpu
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
-    from leasehold.sinks.beside.forgetting import Forgets, parse_key
+    from leasehold.sinks.beside.forgetting import parse_key
+    from leasehold.sinks.features import FORGETTING, require
 
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
     spec = pipeline.table_spec()
     key = parse_key(spec, stated)
     sink = open_sink(pipeline.sink_url, spec)
     check_there(sink)
-    if not isinstance(sink, Forgets):
-        raise UsageError(f"the database of the table {spec.name} does not let an entity be forgotten")
-    done = sink.forget_entity(key)
+    done = require(sink, FORGETTING, "leasehold forget").forget_entity(key)
     named = printable(", ".join(f"{name} = {value!r}" for name, value in key.items()))
     summary = f"{counted(done.memories, 'key')} and {counted(done.rejected, 'rejected row')} forgotten, of {named}"
     output.show(Result(summary, {"pipeline": pipeline.name, "memories": done.memories, "rejected": done.rejected}))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from leasehold.cli.options.waiting import patiently, said_when_slow
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError
 from leasehold.stores.base import SchemaChange
+
+if TYPE_CHECKING:
+    from leasehold.sinks.base import Sink
 
 _APPEARS = 15.0
 """Seconds within which a topic that was made is known to the broker that is asked."""
@@ -115,27 +119,33 @@ def _pipeline(file: Path, settings: tuple[str, ...], timeout: float) -> Result:
     for url in urls:
         check_lasting(url)
     keepers = [keeper for url in urls for keeper in _stores(url, timeout)]
-    keepers.append(("entity tables", open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)))
-    table = Table("components", _COLUMNS, _made(keepers))
+    sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
+    table = Table("components", _COLUMNS, [*_made(keepers), _made_beside(sink)])
     return Result(summary=f"{pipeline.name} is ready", facts={"pipeline": pipeline.name}, table=table)
 
 
 def _made(keepers: Sequence[tuple[str, object]]) -> list[tuple[str, str, int | None]]:
-    from leasehold.sinks.base import SharedTables
     from leasehold.stores.base import SchemaKeeper
 
     rows: list[tuple[str, str, int | None]] = []
     for component, keeper in keepers:
-        if isinstance(keeper, SharedTables):
-            with said_when_slow(f"the server of the {component}"):
-                made = keeper.make_shared_tables()
-            rows.append((component, "made" if made else "was as it should be", None))
-        elif isinstance(keeper, SchemaKeeper):
+        if isinstance(keeper, SchemaKeeper):
             with said_when_slow(f"the server of the {component}"):
                 rows.append((component, *_outcome(keeper.create_schema())))
         else:
             rows.append((component, "nothing to make", None))
     return rows
+
+
+def _made_beside(sink: Sink) -> tuple[str, str, int | None]:
+    from leasehold.sinks.features import SHARED_TABLES, offered
+
+    component = "entity tables"
+    if (keeper := offered(sink, SHARED_TABLES)) is None:
+        return component, "nothing to make", None
+    with said_when_slow(f"the server of the {component}"):
+        made = keeper.make_shared_tables()
+    return component, "made" if made else "was as it should be", None
 
 
 def _topic(url: str, partitions: int | None, replication_factor: int | None, config: tuple[str, ...]) -> Result:

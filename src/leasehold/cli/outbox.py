@@ -25,7 +25,7 @@ from leasehold.cli.output import Column, Output, Result, Table, counted, short, 
 
 if TYPE_CHECKING:
     from leasehold.pipeline_file import PipelineFile
-    from leasehold.sinks.beside.outbox.listing import ListsRefused, RefusedEvent
+    from leasehold.sinks.beside.outbox.contract import Outbox, RefusedEvent
 
 F = TypeVar("F", bound=Any)
 
@@ -141,7 +141,7 @@ def _check_chosen(numbers: tuple[int, ...], reason_has: str | None, everything: 
     check_named(bool(numbers or reason_has), everything, "events", "--number", "--reason-has")
 
 
-def _opened(file: Path, settings: tuple[str, ...]) -> tuple[PipelineFile, ListsRefused]:
+def _opened(file: Path, settings: tuple[str, ...]) -> tuple[PipelineFile, Outbox]:
     from leasehold.operations.refused import refused_of
 
     return open_rows(file, settings, refused_of)

@@ -27,7 +27,7 @@ from leasehold.printable import printable
 if TYPE_CHECKING:
     from leasehold.operations.left_parked import LeftParked
     from leasehold.pipeline_file import PipelineFile
-    from leasehold.sinks.beside.parking.listing import ListsParked, ParkedRow
+    from leasehold.sinks.beside.parking.contract import KeepsParked, ParkedRow
     from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 
 logger = logging.getLogger(__name__)
@@ -72,10 +72,12 @@ def list_(asked: Asked, limit: int, output: Output) -> None:
     The reason is what the handler raised last. An event without a next try waits behind an earlier one of its entity.
     Of parked messages of queues it says how many there are: their processors try them.
     """
-    from leasehold.sinks.beside.messages.parking import ParksMessages
+    from leasehold.operations.parked import parked_of
+    from leasehold.sinks.features import MESSAGES, offered
 
-    pipeline, rows, chosen = _opened(asked)
-    queues = rows.parked_messages.waiting() if isinstance(rows, ParksMessages) else {}
+    pipeline, sink, chosen = asked.opened(lambda sink: sink)
+    rows, keeps = parked_of(sink), offered(sink, MESSAGES)
+    queues = {} if keeps is None else keeps.parked_messages.waiting()
     listed = [_record(row) for row in rows.parked_rows(chosen, limit)]
     table = Table("parked", ROWS, [[record[column.key] for column in ROWS] for record in listed])
     none = "no such event is parked" if asked.some else "nothing is parked"
@@ -194,7 +196,7 @@ def _hub_of(pipeline: PipelineFile) -> str | None:
     return identity
 
 
-def _try_left(pipeline: PipelineFile, rows: ListsParked, chosen: Selection, left: list[EventId]) -> LeftParked:
+def _try_left(pipeline: PipelineFile, rows: KeepsParked, chosen: Selection, left: list[EventId]) -> LeftParked:
     from leasehold.handlers import handled_table
     from leasehold.operations.left_parked import try_left
 
@@ -205,7 +207,7 @@ def _try_left(pipeline: PipelineFile, rows: ListsParked, chosen: Selection, left
         table.close()
 
 
-def _opened(asked: Asked) -> tuple[PipelineFile, ListsParked, Selection]:
+def _opened(asked: Asked) -> tuple[PipelineFile, KeepsParked, Selection]:
     from leasehold.operations.parked import parked_of
 
     return asked.opened(parked_of)

@@ -19,9 +19,10 @@ from leasehold.operations.pipeline_group import open_group
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.parking.listing import ListsParked, ParkedRow
+from leasehold.sinks.beside.parking.contract import ParkedRow
 from leasehold.sinks.beside.set_aside import contract as set_aside
-from leasehold.sinks.beside.set_aside.contract import KeepsRejected, Selection, SetAsideCounts
+from leasehold.sinks.beside.set_aside.contract import Selection, SetAsideCounts
+from leasehold.sinks.features import PARKING, REJECTED, offered
 
 logger = logging.getLogger(__name__)
 
@@ -66,11 +67,13 @@ class Looking:
 
 
 def _rejected_rows(sink: Sink) -> Sequence[set_aside.RejectedRow]:
-    return sink.rejected_rows.rows(Selection(), SHOWN_ROWS) if isinstance(sink, KeepsRejected) else ()
+    keeps = offered(sink, REJECTED)
+    return () if keeps is None else keeps.rejected_rows.rows(Selection(), SHOWN_ROWS)
 
 
 def _parked_rows(sink: Sink) -> Sequence[ParkedRow]:
-    return sink.parked_rows(Selection(), SHOWN_ROWS) if isinstance(sink, ListsParked) else ()
+    keeps = offered(sink, PARKING)
+    return () if keeps is None else keeps.parked_rows(Selection(), SHOWN_ROWS)
 
 
 def _shown(row: set_aside.RejectedRow) -> RejectedRow:

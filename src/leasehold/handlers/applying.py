@@ -17,11 +17,12 @@ from leasehold.handlers.contract import Computed, EntityEvent, EntityHandler
 from leasehold.model import EventRange
 from leasehold.sinks.base import KeepsStates, Sink
 from leasehold.sinks.beside.parking.contract import KeepsParked
-from leasehold.sinks.beside.related import RelatesTables
+from leasehold.sinks.features import PARKING, RELATED, STATES, require
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.related import EntityStep, Related
 
+_HANDLER = "a handler"
 _KEY_TYPES = (pa.types.is_string, pa.types.is_integer)
 _FENCE = (
     pa.field("hub", pa.string()),
@@ -134,26 +135,17 @@ def check_columns(handler: EntityHandler, schema: pa.Schema, state: pa.Schema) -
         )
 
 
-def kept_by(sink: Sink, url: str) -> tuple[KeepsStates, KeepsParked]:
+def kept_by(sink: Sink) -> tuple[KeepsStates, KeepsParked]:
     """The sink, as what a handler's table needs of one. Raises `ConfigError`."""
-    if not (isinstance(sink, KeepsStates) and isinstance(sink, KeepsParked)):
-        raise ConfigError(
-            "url",
-            url,
-            "this sink keeps no states for handlers",
-            "SQLite and Postgres do: sqlite:///PATH, postgresql://…",
-        )
-    return sink, sink
+    return require(sink, STATES, _HANDLER), require(sink, PARKING, _HANDLER)
 
 
-def check_related(sink: object, tables: Sequence[str]) -> frozenset[str]:
+def check_related(sink: Sink, tables: Sequence[str]) -> frozenset[str]:
     """The related tables of a handler, which are there. Raises `ConfigError`."""
     if isinstance(tables, str):
         raise ConfigError("related", tables, "a list of tables", f'Write related=["{tables}"]')
-    if tables and not isinstance(sink, RelatesTables):
-        raise ConfigError("related", tables, "this sink writes no related tables", "SQLite and Postgres do")
-    if isinstance(sink, RelatesTables):
-        sink.check_related(tables)
+    if tables:
+        require(sink, RELATED, "related, the tables that a handler writes to").check_related(tables)
     return frozenset(tables)
 
 

@@ -41,10 +41,11 @@ from typing import Protocol
 
 from leasehold.backoff import Backoff
 from leasehold.clock import Clock
-from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch
+from leasehold.errors import LeaseholdError, SchemaMismatch
 from leasehold.handlers.publishing import Publisher, publisher_at
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.outbox.contract import KeepsOutbox, Outbox, WaitingEvent
+from leasehold.sinks.beside.outbox.contract import Outbox, WaitingEvent
+from leasehold.sinks.features import OUTBOX, require
 
 logger = logging.getLogger(__name__)
 
@@ -273,10 +274,7 @@ def sender_of(sink: Sink, url: str | None, *, base: Path | None, clock: Clock, r
     keeps none."""
     if url is None:
         return None
-    if not isinstance(sink, KeepsOutbox):
-        raise ConfigError(
-            "outbox", url, "this sink keeps no outbox", "SQLite and Postgres do: sqlite:///PATH, postgresql://…"
-        )
+    kept = require(sink, OUTBOX, "outbox, which a handler emits to")
     opened = publisher_at(url, base, sink.identity)
-    sink.outbox.check()
-    return OutboxSender(sink.outbox, opened, clock=clock, rng=rng, ended=sink.close)
+    kept.outbox.check()
+    return OutboxSender(kept.outbox, opened, clock=clock, rng=rng, ended=sink.close)

@@ -30,7 +30,9 @@ from leasehold.clock import Clock
 from leasehold.errors import ConfigError
 from leasehold.handlers.contract import Columns, Computed, EntityEvent, Key
 from leasehold.handlers.given import Given
+from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.versions import KeepsVersions
+from leasehold.sinks.features import VERSIONS, require
 from leasehold.sinks.rules.batch import Batch, KnownEntity, OrderValue, Versioned
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.values import order_kind, order_values
@@ -300,7 +302,7 @@ def joined(parts: Sequence[SpreadComputed]) -> SpreadComputed:
 
 
 def spread_entities(
-    sink: object,
+    sink: Sink,
     state: pa.Schema,
     columns: Columns,
     sequence_by: str | None,
@@ -310,10 +312,11 @@ def spread_entities(
     exclusive: bool,
 ) -> SpreadEntities | None:
     """The computation of a table's entities if they are spread; what its sink lacks for that is made."""
-    if sequence_by is None or not isinstance(sink, KeepsVersions):
+    if sequence_by is None:
         return None
-    sink.check_entities()
-    return SpreadEntities(sink, state, columns, sequence_by=sequence_by, late=late, exclusive=exclusive, clock=clock)
+    keeps = require(sink, VERSIONS, "entities whose events are in several partitions")
+    keeps.check_entities()
+    return SpreadEntities(keeps, state, columns, sequence_by=sequence_by, late=late, exclusive=exclusive, clock=clock)
 
 
 def check_spread(spread: bool, sequence_by: str | None, late: str, schema: pa.Schema | None) -> None:

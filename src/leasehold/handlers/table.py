@@ -167,7 +167,7 @@ class HandledTable(TriesParked):
             schema_evolution=schema_evolution,
         )
         self.sink: Sink = open_sink(url, spec, base=base)
-        self._states, self._parks = kept_by(self.sink, url)
+        self._states, self._parks = kept_by(self.sink)
         self.sink.check(with_fence(self._state))
         self._related = check_related(self.sink, related)
         self._states.check_states(referred=bool(related))

@@ -24,8 +24,8 @@ from leasehold.model import OwnerId, PositionKind, Positions, Presence
 from leasehold.ownership.starting import check_levels
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
-from leasehold.sinks.base import ComparesSchema, Sink
-from leasehold.sinks.beside.related import ShowsRelated
+from leasehold.sinks.base import Sink
+from leasehold.sinks.features import COMPARISON, RELATED, offered
 from leasehold.stores import open_store
 from leasehold.stores.base import CheckpointStore, TellsWhetherMade
 
@@ -151,13 +151,13 @@ def look_at_related(sink: Sink, tables: Collection[str], place: str) -> Iterator
 
     Which rows and columns the handler gives is not known before it is called.
     """
-    if not isinstance(sink, ShowsRelated):
+    if (relates := offered(sink, RELATED)) is None:
         if tables:
             yield Finding("related", place, True, f"{', '.join(tables)}: this sink does not show them")
         return
     for name in tables:
         try:
-            it = sink.related_table(name)
+            it = relates.related_table(name)
         except (UsageError, SinkError) as error:
             if is_transient(error):
                 raise
@@ -210,8 +210,8 @@ def look_at_table(sink: Sink, checkpoints: CheckpointStore | None, hub_url: str,
     """Whether the table's database answers and lets this user write, and whether stores and table know the same."""
 
     def look() -> Iterator[Finding]:
-        if isinstance(sink, ComparesSchema):
-            there = sink.compare(None)
+        if (compares := offered(sink, COMPARISON)) is not None:
+            there = compares.compare(None)
             yield Finding("table", DRIVER, True, "its database can be written to")
             if not there:
                 yield Finding("table", DRIVER, True, f"{sink.spec.name} is not there yet: the first start makes it")

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 
-from leasehold.errors import LeaseholdError, UsageError
+from leasehold.errors import LeaseholdError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.forgetting import Cleared, Forgets, Retention
+from leasehold.sinks.beside.forgetting import Cleared, Retention
+from leasehold.sinks.features import FORGETTING, require
 
 logger = logging.getLogger(__name__)
 
@@ -22,15 +23,11 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
 
 
 class Clearing:
-    """Clears the table of `sink` by `retention`. For one thread. Raises `UsageError` for a sink that cannot forget."""
+    """Clears the table of `sink` by `retention`. For one thread. Raises `ConfigError` for a sink that cannot forget."""
 
     def __init__(self, sink: Sink, retention: Retention) -> None:
-        if not isinstance(sink, Forgets):
-            raise UsageError(
-                f"the database of the table {sink.spec.name} does not let anything beside it be cleared. Leave out "
-                "rejected_retention, memory_retention and tombstone_retention"
-            )
-        self._sink: Forgets = sink
+        retentions = "rejected_retention, memory_retention and tombstone_retention"
+        self._sink = require(sink, FORGETTING, retentions, f"Leave out {retentions}, or take SQLite or Postgres")
         self._retention = retention
         given = [each for each in (retention.rejected, retention.memories, retention.tombstones) if each is not None]
         self._pause = min(max(min(given, default=LONGEST_PAUSE) / 100, SHORTEST_PAUSE), LONGEST_PAUSE)

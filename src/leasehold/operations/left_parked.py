@@ -24,7 +24,7 @@ from leasehold.handlers.table import HandledTable
 from leasehold.operations.parked import each
 from leasehold.processors.events.delivery import EventBatch
 from leasehold.processors.events.stopping import StopReason
-from leasehold.sinks.beside.parking.listing import ListsParked
+from leasehold.sinks.beside.parking.contract import KeepsParked
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.rules.fence import Lane
 
@@ -60,12 +60,12 @@ class _Caller:
         self.due = min(self.due, seconds)
 
 
-def left_of(parked: ListsParked, selection: Selection, hub: str) -> list[EventId]:
+def left_of(parked: KeepsParked, selection: Selection, hub: str) -> list[EventId]:
     """The parked events of a selection that are of another hub than `hub`."""
     return [row.id for row in each(parked, selection) if row.id.hub != hub]
 
 
-def try_left(table: HandledTable, parked: ListsParked, selection: Selection, events: Sequence[EventId]) -> LeftParked:
+def try_left(table: HandledTable, parked: KeepsParked, selection: Selection, events: Sequence[EventId]) -> LeftParked:
     """Try what is due of the partitions of these events, until nothing changes any more.
 
     What raises again stays parked, counted in `still_parked` with what is behind it. So does what is parked of a

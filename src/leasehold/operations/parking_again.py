@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from leasehold.errors import UsageError
 from leasehold.handlers.keys import key_reader
 from leasehold.handlers.of_file import is_transformed
 from leasehold.operations.rejected import Lost, pieces
 from leasehold.pipeline_file import PipelineFile
-from leasehold.sinks.beside.set_aside.contract import ParkedAgain, ParksRejected, RejectedRow, RejectedRows, Selection
+from leasehold.sinks.beside.set_aside.contract import ParkedAgain, RejectedRow, RejectedRows, Selection
 from leasehold.sinks.rules.parking import ParkedEvent
 
 NO_KEY = "its body does not say which entity it is about"
@@ -42,9 +41,7 @@ class Replays:
         self._called_only = is_transformed(file)
 
     def park_all(self, rows: RejectedRows, selection: Selection) -> Replayed:
-        """Park all events of a selection again. Raises `UsageError` for a sink that parks none."""
-        if not isinstance(rows, ParksRejected):
-            raise UsageError("this sink does not park rejected events again: drop them, or send them anew")
+        """Park all events of a selection again. A table that a handler fills is in a sink that parks events."""
         result, lost = ParkedAgain(), list[Lost]()
         for some in pieces(rows, selection):
             events = []

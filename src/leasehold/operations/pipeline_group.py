@@ -16,8 +16,9 @@ from leasehold.model import Positions
 from leasehold.operations.group_watch import WatchedGroup
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
-from leasehold.sinks.base import Sink, TableContents, TellsContents
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts, TellsSetAside
+from leasehold.sinks.base import Sink, TableContents
+from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
+from leasehold.sinks.features import CONTENTS, REJECTED, offered
 from leasehold.store_choice import TablePlaces
 from leasehold.stores import open_existing
 
@@ -65,8 +66,10 @@ class _Table:
 
     def contents(self) -> TableContents | None:
         """How much it holds; None where it does not tell."""
-        return self.sink.contents() if isinstance(self.sink, TellsContents) else None
+        sink = offered(self.sink, CONTENTS)
+        return None if sink is None else sink.contents()
 
     def set_aside(self) -> SetAsideCounts | None:
         """How much is set aside beside it; None where it does not tell."""
-        return self.sink.set_aside_counts() if isinstance(self.sink, TellsSetAside) else None
+        sink = offered(self.sink, REJECTED)
+        return None if sink is None else sink.set_aside_counts()

@@ -1,7 +1,7 @@
 """Events of the outbox that their receiver has refused, for an operator: the work on any number of them.
 
 Owns the pieces in which that is done, and how events are chosen. The rules of a single event are the outbox's
-(`sinks.beside.outbox.listing`). Killed, or stopped for a minute, at any line: the pieces that were done are done, of
+(`sinks.beside.outbox`). Killed, or stopped for a minute, at any line: the pieces that were done are done, of
 the others nothing is changed; run it again.
 """
 
@@ -9,24 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from leasehold.errors import UsageError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.outbox.contract import KeepsOutbox
-from leasehold.sinks.beside.outbox.listing import ListsRefused, RefusedEvent
+from leasehold.sinks.beside.outbox.contract import Outbox, RefusedEvent
+from leasehold.sinks.features import OUTBOX, require
 
 AT_A_TIME = 100
 """Events that are read, or changed, together: what is refused for its size is large."""
 
 
-def refused_of(sink: Sink) -> ListsRefused:
-    """What the sink offers for refused events. Raises `UsageError` where it is nothing."""
-    outbox: object = sink.outbox if isinstance(sink, KeepsOutbox) else None
-    if not isinstance(outbox, ListsRefused):
-        raise UsageError(f"the sink of the table {sink.spec.name} does not let refused events of an outbox be listed")
-    return outbox
+def refused_of(sink: Sink) -> Outbox:
+    """What the sink offers for refused events. Raises `ConfigError` where it is nothing."""
+    return require(sink, OUTBOX, "leasehold outbox").outbox
 
 
-def each(outbox: ListsRefused, numbers: Collection[int] = (), reason_has: str | None = None) -> Iterator[RefusedEvent]:
+def each(outbox: Outbox, numbers: Collection[int] = (), reason_has: str | None = None) -> Iterator[RefusedEvent]:
     """The refused events with these numbers, if any are given, and with this text in their reason."""
     after = 0
     while some := outbox.refused(AT_A_TIME, after):

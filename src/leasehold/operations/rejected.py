@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError, UsageError
-from leasehold.sinks.base import ComparesSchema, Sink
+from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.set_aside.contract import (
     EventId,
-    KeepsRejected,
     RejectedRow,
     RejectedRows,
     RetryResult,
     Selection,
 )
+from leasehold.sinks.features import COMPARISON, REJECTED, offered, require
 
 if TYPE_CHECKING:
     from leasehold.sinks.rules.batch import Batch
@@ -63,7 +63,7 @@ class Retried:
 
 def check_there(sink: Sink) -> None:
     """Raise `UsageError` for a table that has not been made yet, as far as the sink can tell without making it."""
-    if isinstance(sink, ComparesSchema) and not sink.compare(None):
+    if (compares := offered(sink, COMPARISON)) is not None and not compares.compare(None):
         raise UsageError(
             f"there is no table {sink.spec.name} in the database of the pipeline file, and none was made: no instance "
             "has filled it yet, or sink.url is not the one that they use"
@@ -71,13 +71,9 @@ def check_there(sink: Sink) -> None:
 
 
 def rejected_rows_of(sink: Sink) -> RejectedRows:
-    """What the sink offers for its rejected rows. Raises `UsageError` where it is nothing."""
-    if not isinstance(sink, KeepsRejected):
-        raise UsageError(
-            f"the sink of the table {sink.spec.name} does not let rejected events be listed, tried again or dropped. "
-            f"Look into the table {sink.spec.rejected} itself"
-        )
-    return sink.rejected_rows
+    """What the sink offers for its rejected rows. Raises `ConfigError` where it is nothing."""
+    remedy = f"Look into the table {sink.spec.rejected} itself"
+    return require(sink, REJECTED, "leasehold rejected", remedy).rejected_rows
 
 
 def parse_event(text: str) -> tuple[str, int]:

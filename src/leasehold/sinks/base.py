@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, TableSpec
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from leasehold.sinks.staged import StagedBatch, StageReceipt
 
 __all__ = [
-    "AddsColumns",
     "ComparesSchema",
+    "Features",
     "KeepsStates",
     "LevelOf",
     "SharedTables",
     "Sink",
+    "SinkFeature",
     "Stager",
     "StagesRows",
     "TableContents",
@@ -38,8 +39,30 @@ __all__ = [
     "Watermarked",
 ]
 
+P = TypeVar("P")
+
 LevelOf = Callable[[str, str], int | None]
 """From a hub and a partition to the owner level in its ownership record, `None` if there is no record."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFeature(Generic[P]):
+    """Something that a sink may do beside `Sink`; those that there are: `leasehold.sinks.features`.
+
+    meaning   what a sink does that has it, in a few words
+    protocol  what such a sink implements
+    """
+
+    name: str
+    meaning: str
+    protocol: type
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Features = frozenset[SinkFeature[Any]]
+"""What a sink says that it has."""
 
 
 class Watermarked(Protocol):
@@ -79,6 +102,11 @@ class Sink(Watermarked, Protocol):
         """What the table was asked to be."""
         ...
 
+    @property
+    def features(self) -> Features:
+        """What this sink does beside (`leasehold.sinks.features`). The same for as long as the sink is there."""
+        ...
+
     def check(self, schema: pa.Schema) -> None:
         """Make the table, or compare it with what is there, before there is any row.
 
@@ -116,7 +144,6 @@ class TableContents:
     rejected: int
 
 
-@runtime_checkable
 class TellsContents(Protocol):
     """What a sink may do beside: say how much it holds, to somebody who only looks."""
 
@@ -139,7 +166,6 @@ class SpoiledState(dict[str, Any]):
         return SpoiledState, (self.reason,)
 
 
-@runtime_checkable
 class KeepsStates(Protocol):
     """What a sink may do beside: give rows back, so that a handler can go on from an entity's state.
 
@@ -164,7 +190,6 @@ class KeepsStates(Protocol):
         ...
 
 
-@runtime_checkable
 class ComparesSchema(Protocol):
     """What a sink may do beside: look whether a table could be written to, for `leasehold check`."""
 
@@ -177,15 +202,11 @@ class ComparesSchema(Protocol):
         """
         ...
 
-
-@runtime_checkable
-class AddsColumns(Protocol):
-    """What a sink may do beside: with `schema_evolution`, add the columns that a table has not; and say which."""
-
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
         """The columns, each with its type in the database's words, that the first batch of this schema would add.
 
-        Changes nothing. None for a table that is not there. Raises what `ComparesSchema.compare` raises.
+        Changes nothing. None for a table that is not there, and without `schema_evolution`. Raises what `compare`
+        raises.
         """
         ...
 
@@ -207,7 +228,6 @@ class Stager(Protocol):
         ...
 
 
-@runtime_checkable
 class StagesRows(Protocol):
     """What a sink may do beside: apply rows that tasks have brought into its database by themselves."""
 
@@ -229,7 +249,6 @@ class StagesRows(Protocol):
         ...
 
 
-@runtime_checkable
 class SharedTables(Protocol):
     """What a sink may do beside: make what all entity tables of its database share, for `leasehold init`."""
 

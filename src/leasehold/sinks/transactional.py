@@ -21,23 +21,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks.base import LevelOf
+from leasehold.sinks.base import Features, LevelOf, SinkFeature
 from leasehold.sinks.beside.changes import BesideRows
-from leasehold.sinks.beside.parking.contract import ParksEvents
+from leasehold.sinks.features import DUPLICATES, OUTBOX, PARKING, RELATED, VERSIONS, require
 from leasehold.sinks.rules import claims, fence
 from leasehold.sinks.rules.batch import Arrangement, Batch, Kept, arrange
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of
 from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
-from leasehold.sinks.transactions import RemembersIdentities, TableTransaction
+from leasehold.sinks.transactions import TableTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,8 @@ class _Violated(Exception):
 class TransactionalSink(ABC, Generic[T]):
     """The entity table of `spec` in a database with transactions; `where` names the database in messages."""
 
+    features: Features
+
     def __init__(self, spec: TableSpec, where: str, clock: Clock | None) -> None:
         self.spec = spec
         self._where = where
@@ -75,6 +77,14 @@ class TransactionalSink(ABC, Generic[T]):
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[T]:
         """A transaction on the table, committed at the end of the block and rolled back if it raises."""
+
+    @abstractmethod
+    def row_count(self) -> int:
+        """See `Sink`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """See `Sink`."""
 
     def _committed(self, transaction: T) -> None:
         """Whatever `transaction` has found out holds from now on: a rollback would have undone tables too."""
@@ -100,6 +110,7 @@ class TransactionalSink(ABC, Generic[T]):
                 "a batch of such a table says which versions of its entities it has read, and no other batch does",
                 "Give Batch(versioned=…) with TableSpec(spread=True), or neither",
             )
+        self._check_features(batch)
         fitted = self._fitted
         if not arrangement.stretches and self._none_whole and fitted and fitted.equals(batch.rows.schema):
             return BatchResult()  # nothing to write, so no writer to wait for
@@ -121,6 +132,18 @@ class TransactionalSink(ABC, Generic[T]):
             self._none_whole = batch.ranges is None
             self._log(result, certain=level_of is not None)
             return result
+
+    def _check_features(self, batch: Batch) -> None:
+        """Refuse a batch that has more to write beside the table than this sink says that it does."""
+        asked: dict[SinkFeature[Any], object] = {
+            VERSIONS: batch.versioned,
+            DUPLICATES: batch.identities,
+            RELATED: batch.related,
+            PARKING: batch.parking,
+            OUTBOX: batch.outbox or None,
+        }
+        for feature in (feature for feature, some in asked.items() if some is not None):
+            require(self, feature, "what a batch writes beside its table")
 
     def _judge(self, refusal: fence.Refusal, level_of: LevelOf) -> None:
         """Return if the range is a zombie's; else put the partition into dispute, for good, and raise."""
@@ -175,12 +198,10 @@ class TransactionalSink(ABC, Generic[T]):
             transaction.forget_dropped()
             if anew:
                 transaction.forget_keys()
-            parks: object = transaction
-            if isinstance(parks, ParksEvents):
-                parks.unpark_above({(hub, name): mark.sequence_number for name, mark in marks.items()})
-            remembers: object = transaction
-            if isinstance(remembers, RemembersIdentities):
-                remembers.identities_reach(None)
+            if PARKING in self.features:
+                transaction.unpark_above({(hub, name): mark.sequence_number for name, mark in marks.items()})
+            if DUPLICATES in self.features:
+                transaction.identities_reach(None)
             transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
 
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
@@ -267,7 +288,7 @@ class TransactionalSink(ABC, Generic[T]):
         }
         transaction.set_watermarks(raised)
 
-        beside = BesideRows(transaction, self.spec.name)
+        beside = BesideRows(transaction)
         if plan.admitted and batch.parking is not None and not beside.has_what_was_tried(batch.parking):
             return BatchResult(outdated=True)
         if batch.versioned is not None and plan.admitted:

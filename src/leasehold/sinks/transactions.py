@@ -2,13 +2,14 @@
 
 Owns the contract between `TransactionalSink`, which has the rules and the order of a batch, and each database's own
 way. Every method runs inside the transaction, and what `lock_watermarks` has locked nobody else changes until its end.
+What is written beside the table (`WritesBeside`) is asked for only where the sink says its feature (`sinks.features`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from leasehold.sinks.rules.fence import Lane, Plan, Watermark
 from leasehold.sinks.rules.remembered_order import TableOrder
@@ -16,9 +17,13 @@ from leasehold.sinks.rules.remembered_order import TableOrder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from leasehold.sinks.rules.batch import Batch, Kept
+    from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
     from leasehold.sinks.rules.duplicates import Memory
+    from leasehold.sinks.rules.emitted import EmittedEvent
+    from leasehold.sinks.rules.ordering import Key
+    from leasehold.sinks.rules.parking import Parking
     from leasehold.sinks.rules.rejected import Rejected
+    from leasehold.sinks.rules.related import EntityStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,79 @@ class Outcome:
         return {one.sequence_number: one.reason for one in self.set_aside if one.sequence_number not in asked}
 
 
-class TableTransaction(Protocol):
+class RemembersIdentities(Protocol):
+    """Of a transaction, for DUPLICATES: remember events by what a producer repeats (`duplicates`)."""
+
+    def known_identities(self, digests: Collection[str]) -> Memory:
+        """What is remembered of these identities. Nobody else changes it until the transaction ends."""
+        ...
+
+    def remember_identities(self, memory: Memory) -> None:
+        """Remember these, in place of what was."""
+        ...
+
+    def identities_reached(self) -> int | None:
+        """The time that was given to `identities_reach` last, in microseconds since 1970; None without any."""
+        ...
+
+    def identities_reach(self, time: int | None) -> None:
+        """Note what time the table has reached, unless a later one is noted, or somebody else is noting one; None:
+        forget it."""
+        ...
+
+    def forget_identities(self, before: int, at_most: int) -> None:
+        """Forget at most this many whose events were enqueued before this time, in microseconds since 1970."""
+        ...
+
+
+class WritesBeside(RemembersIdentities, Protocol):
+    """Of a transaction, what it writes beside its table, under the lock of the batch's watermarks."""
+
+    # PARKING: the rules are in `sinks.beside.parking`
+
+    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
+        """Whether all these events of a partition are parked."""
+        ...
+
+    def park(self, parking: Parking, now: float) -> None:
+        """Change parked events.
+
+        One of parked events (`retried`) is a change outside of batches, and counted, unless a guest makes it.
+        """
+        ...
+
+    def unpark_above(self, marks: Mapping[Lane, int]) -> None:
+        """Remove the parked events of these partitions above these sequence numbers: rule 5."""
+        ...
+
+    # OUTBOX: `sinks.beside.outbox`
+
+    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
+        """Put events into the outbox, in this order: rule 2."""
+        ...
+
+    # VERSIONS: `sinks.beside.versions`
+
+    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
+        """The versions of these, which nobody else changes until the transaction ends."""
+        ...
+
+    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
+        """What is known of these, which are locked."""
+        ...
+
+    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
+        """Raise the versions of these, which are locked, and note what is the latest of those that have one."""
+        ...
+
+    # RELATED: `sinks.beside.related`
+
+    def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
+        """After `fit`: write what an event makes of its entity, or nothing of it: then why the database refuses it."""
+        ...
+
+
+class TableTransaction(WritesBeside, Protocol):
     """One transaction on the table of one `TableSpec`."""
 
     def claim(self) -> str:
@@ -98,30 +175,4 @@ class TableTransaction(Protocol):
 
     def has_rows(self) -> bool:
         """Whether the table is there and has a row."""
-        ...
-
-
-@runtime_checkable
-class RemembersIdentities(Protocol):
-    """What a transaction may do beside: remember events by what a producer repeats, for `duplicates`."""
-
-    def known_identities(self, digests: Collection[str]) -> Memory:
-        """What is remembered of these identities. Nobody else changes it until the transaction ends."""
-        ...
-
-    def remember_identities(self, memory: Memory) -> None:
-        """Remember these, in place of what was."""
-        ...
-
-    def identities_reached(self) -> int | None:
-        """The time that was given to `identities_reach` last, in microseconds since 1970; None without any."""
-        ...
-
-    def identities_reach(self, time: int | None) -> None:
-        """Note what time the table has reached, unless a later one is noted, or somebody else is noting one; None:
-        forget it."""
-        ...
-
-    def forget_identities(self, before: int, at_most: int) -> None:
-        """Forget at most this many whose events were enqueued before this time, in microseconds since 1970."""
         ...

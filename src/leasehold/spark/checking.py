@@ -22,7 +22,8 @@ from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.operations.checking import DRIVER, TASK, Finding, asked, look_at_hub, look_at_store
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
-from leasehold.sinks.base import AddsColumns, ComparesSchema, Sink
+from leasehold.sinks.base import Sink
+from leasehold.sinks.features import COMPARISON, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.spark.given_events import frame_of, read_bodies
@@ -130,12 +131,12 @@ def _transform_and_table(spark: SparkSession, file: PipelineFile) -> Iterator[Fi
         yield Finding("transform", DRIVER, True, "deduplicate_by can be computed of the events")
     batch = table.evaluate(table.prepare(no_rows(spark, transformed.schema)))
     kind_of_order(batch)
-    if isinstance(sink, ComparesSchema):
-        there = sink.compare(batch.rows.schema)
+    if (compares := offered(sink, COMPARISON)) is not None:
+        there = compares.compare(batch.rows.schema)
         said = "these columns fit the table" if there else f"the table {sink.spec.name} can be made of these columns"
         yield Finding("table", DRIVER, True, said)
-    if isinstance(sink, AddsColumns) and (columns := sink.columns_to_add(batch.rows.schema)):
-        yield Finding("table", DRIVER, True, f"the first start adds the columns {', '.join(columns)}")
+        if columns := compares.columns_to_add(batch.rows.schema):
+            yield Finding("table", DRIVER, True, f"the first start adds the columns {', '.join(columns)}")
     _close(sink)
 
 

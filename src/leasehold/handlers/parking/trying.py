@@ -27,10 +27,10 @@ from leasehold.handlers.parking.left_behind import SELDOM, LeftBehind, LeftOwner
 from leasehold.handlers.parking.policy import Retries
 from leasehold.handlers.spread import BEHIND, BEHIND_ALL, SpreadEntities
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.outbox.contract import KeepsOutbox, Outbox
+from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.beside.parking.contract import KeepsParked
-from leasehold.sinks.beside.parking.listing import ListsParked
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
+from leasehold.sinks.features import OUTBOX, offered
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.table import BatchResult
@@ -91,7 +91,8 @@ class TriesParked(ABC):
     @property
     def _outbox(self) -> Outbox | None:
         """The outbox, if somebody here sends it."""
-        return self.sink.outbox if self._sender is not None and isinstance(self.sink, KeepsOutbox) else None
+        kept = None if self._sender is None else offered(self.sink, OUTBOX)
+        return None if kept is None else kept.outbox
 
     def _of(self, batch: EventBatch) -> KnownPartition:
         return batch.known if isinstance(batch, GuestPlace) else self._known[batch.hub, batch.partition]
@@ -224,7 +225,7 @@ class TriesParked(ABC):
     def _parked_lanes(self) -> Iterator[Lane]:
         """The partitions that have parked events, in order."""
         after: EventId | None = None
-        while isinstance(self.sink, ListsParked) and (first := self.sink.parked_rows(Selection(), 1, after)):
+        while first := self._parks.parked_rows(Selection(), 1, after):
             its = first[0].id
             yield its.hub, its.partition
             after = EventId(its.hub, its.partition, BEHIND_ALL)

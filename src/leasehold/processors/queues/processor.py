@@ -59,15 +59,14 @@ from leasehold.processors.queues.messages_in_hand import (
 )
 from leasehold.processors.queues.room import Room
 from leasehold.processors.queues.sessions import Sessions, Shared
-from leasehold.processors.queues.settings import QueueDelivery, check_keeps, check_none_deferred, check_sessions
+from leasehold.processors.queues.settings import QueueDelivery, check_none_deferred, check_sessions
 from leasehold.processors.queues.turns import Turns
 from leasehold.processors.queues.work import Work
 from leasehold.queues import Queue, QueueMessage, open_queue
 from leasehold.queues.keys import KeyOf
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.messages.contract import KeepsMessages
-from leasehold.sinks.beside.messages.parking import ParksMessages
+from leasehold.sinks.features import MESSAGES, require
 from leasehold.stores import LeaseStore
 from leasehold.stores.lease_rules import check_keys
 
@@ -136,9 +135,7 @@ class QueueProcessor:
         reader = BodyReader(read_columns(schema, "schema"), timestamps=timestamps)
         self._reader = ContentReader(handler, reader, columns, key, check)
         self._sink: Sink = open_sink(sink, TableSpec(name=table, pipeline=pipeline, keys=handler.keys), base=base)
-        if not isinstance(self._sink, KeepsMessages):
-            raise ConfigError("sink", sink, "this sink keeps no messages of queues", "SQLite and Postgres do")
-        kept: KeepsMessages = self._sink
+        kept = require(self._sink, MESSAGES, "a queue processor")
         kept.check_messages(columns)
         self._leases: EntityLeases | None = None
         if lease_store is not None:
@@ -152,8 +149,7 @@ class QueueProcessor:
             settings=self._settings,
             clock=self._clock,
         )
-        parking = kept.parked_messages if isinstance(kept, ParksMessages) else None
-        check_keeps(self._settings, parks=parking is not None)
+        parking = kept.parked_messages
         check_none_deferred(self._queue.name, parking)
         self._turns = Turns(
             *(self._queue.name, self._work, self._reader, parking),
@@ -161,7 +157,7 @@ class QueueProcessor:
             clock=self._clock,
             rng=self._rng,
         )
-        self._room = Room(self._settings, self._rng, looks=parking is not None)
+        self._room = Room(self._settings, self._rng, looks=True)
         self._stop = threading.Event()
         self._jobs: SimpleQueue[Start | Look | None] = SimpleQueue()
         self._reports: SimpleQueue[Callable[[], None]] = SimpleQueue()

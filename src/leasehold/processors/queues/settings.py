@@ -107,20 +107,13 @@ def check_sessions(lease_store: str | LeaseStore | None, key: str | KeyOf | None
     return "session"
 
 
-def check_keeps(settings: QueueDelivery, *, parks: bool) -> None:
-    """Refuse the policy `park` for a sink that parks no messages."""
-    if settings.busy is BusyPolicy.PARK and not parks:
-        raise ConfigError("busy", str(settings.busy), "this sink parks no messages", "SQLite and Postgres do")
-
-
-def check_none_deferred(queue: str, parking: ParkedMessages | None) -> None:
+def check_none_deferred(queue: str, parking: ParkedMessages) -> None:
     """Refuse a sink that notes messages which still lie deferred in the queue.
 
     The policy `defer` of former versions kept a message's number in the sink, without its body, and its body in the
     queue. This version does not read them. Raises `UsageError`, which says how many there are.
     """
-    number = parking.deferred(queue) if parking is not None else 0
-    if number:
+    if number := parking.deferred(queue):
         raise deferred_error(queue, number)
 
 

@@ -48,14 +48,14 @@ class _Turn:
 
 
 class Turns:
-    """What workers share. Used from any thread. `parking` is None for a sink that keeps no parked messages."""
+    """What workers share. Used from any thread."""
 
     def __init__(
         self,
         queue: str,
         work: Work,
         reader: ContentReader,
-        parking: ParkedMessages | None,
+        parking: ParkedMessages,
         *,
         settings: QueueDelivery,
         clock: Clock,
@@ -66,7 +66,6 @@ class Turns:
 
     def due(self, at_most: int) -> Mapping[str, tuple[Any, ...]]:
         """Entities whose parked messages are due, by the keys of their leases; none while the sink is away."""
-        assert self._parking is not None
         try:
             return {lease_key_of(key): key for key in self._parking.due(self._queue, at_most)}
         except LeaseholdError as error:
@@ -130,7 +129,7 @@ class Turns:
             result = self._work.tried(held, turn.lease)
         if self._settings.busy is BusyPolicy.PARK and result.ending in (Ending.BEHIND, Ending.FAILED):
             result = self._parked(held, result)
-        if self._parking is not None and self._is_last(held, result):
+        if self._is_last(held, result):
             try:  # it may have come again; the queue's dead letters have it now
                 self._parking.remove(self._parked_of(held))
             except LeaseholdError as error:
@@ -154,7 +153,6 @@ class Turns:
             return result
         failed = result.ending is Ending.FAILED
         parked = replace(self._parked_of(held), deliveries=held.delivery if failed else held.delivery - 1)
-        assert self._parking is not None
         try:
             if failed:
                 result = self._put_after(self._parking, parked, result)
@@ -173,8 +171,6 @@ class Turns:
 
     def _through_parked(self, turn: _Turn, key: tuple[Any, ...], *, before: HeldMessage | None) -> bool:
         """Try the entity's parked messages that come `before`, in their order; whether none of them is left."""
-        if self._parking is None:
-            return False
         try:
             while found := self._parking.first(self._queue, key, self._settings.at_once):
                 some = [each for each in found if before is None or each.place < before.place]

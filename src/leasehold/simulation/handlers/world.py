@@ -24,14 +24,15 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from leasehold.simulation.handlers.instance import HUB, Hold, Instance, VirtualClock
 from leasehold.simulation.handlers.judge import EntityJudge, EntityViolation
 from leasehold.simulation.handlers.story import EntityStory
 from leasehold.simulation.running import quietly
-from leasehold.sinks.beside.parking.listing import ListsParked
+from leasehold.sinks.beside.parking.contract import KeepsParked
 from leasehold.sinks.beside.set_aside.contract import Selection
+from leasehold.sinks.features import PARKING, require
 from leasehold.stores.memory.leases import MemoryLeaseStore
 
 DEEPEST = 4
@@ -180,8 +181,8 @@ class EntityWorld:
         return not self._parked() and all(self._mark(number) + 1 >= end for number, end in enumerate(ends))
 
     def _mark(self, partition: int) -> int:
-        with self._listing() as rows:
-            mark = cast("Any", rows).watermarks(HUB).get(str(partition))
+        with self._listing():
+            mark = self.instances[0].table.sink.watermarks(HUB).get(str(partition))
         return -1 if mark is None else mark.sequence_number
 
     def _parked(self) -> int:
@@ -198,9 +199,9 @@ class _inside:  # noqa: N801
     def __init__(self, world: EntityWorld) -> None:
         self._world = world
 
-    def __enter__(self) -> ListsParked:
+    def __enter__(self) -> KeepsParked:
         self._before, self._world.within = self._world.within, True
-        return cast("ListsParked", self._world.instances[0].table.sink)
+        return require(self._world.instances[0].table.sink, PARKING, "an operator")
 
     def __exit__(self, *_: object) -> None:
         self._world.within = self._before

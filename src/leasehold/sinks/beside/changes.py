@@ -1,39 +1,30 @@
 """What a batch changes beside the rows of its table, in the same transaction: for every sink with transactions alike.
 
-Owns what is asked of a transaction for it, by the protocol of each part: versions of entities, what producers have sent
-twice, rows of related tables, parked events, the outbox. Raises `UsageError` where the database keeps no such thing.
+Owns what is asked of a transaction for it: versions of entities, what producers have sent twice, rows of related
+tables, parked events, the outbox.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-from leasehold.errors import UsageError
-from leasehold.sinks.beside.outbox.contract import TakesEvents
-from leasehold.sinks.beside.parking.contract import ParksEvents
-from leasehold.sinks.beside.related import WritesSteps
-from leasehold.sinks.beside.versions import VersionsEntities
 from leasehold.sinks.rules import duplicates, fence
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.related import Related
-from leasehold.sinks.transactions import RemembersIdentities
-
-P = TypeVar("P")
+from leasehold.sinks.transactions import WritesBeside
 
 
 class BesideRows:
-    """A transaction on `table`, as what keeps something beside its rows."""
+    """What a batch changes beside its rows, in a transaction of a sink that says the features for it."""
 
-    def __init__(self, transaction: object, table: str) -> None:
-        self._transaction, self._table = transaction, table
+    def __init__(self, transaction: WritesBeside) -> None:
+        self._transaction = transaction
 
     def of_last_versions(self, batch: Batch) -> Batch | None:
         """The batch, computed anew where entities have moved since it read them; None to do so outside. `versions`."""
-        versions = self._as(VersionsEntities, "keeps no versions of entities")  # type: ignore[type-abstract]
-        its = batch.versioned
+        versions, its = self._transaction, batch.versioned
         if its is None:
             return batch
         now = versions.lock_entities(its.read)
@@ -51,8 +42,7 @@ class BesideRows:
 
         `now` is the sink's clock, in seconds since 1970.
         """
-        memory = self._as(RemembersIdentities, "keeps no memory of duplicates. Leave out deduplicate_by")  # type: ignore[type-abstract]
-        events = duplicates.admitted(identities, plan)
+        memory, events = self._transaction, duplicates.admitted(identities, plan)
         known = memory.known_identities({one.identity for one in events})
         reached = memory.identities_reached() if events else None
         verdict = duplicates.judge(events, known, identities.window, reached, int(now * 1_000_000))
@@ -65,11 +55,11 @@ class BesideRows:
 
     def relate(self, related: Related) -> dict[int, str]:
         """Rules 2 and 3 of `related`: what the database refuses, by the number of the event."""
-        writes = self._as(WritesSteps, "writes no related tables")  # type: ignore[type-abstract]
+        write = self._transaction.write_step
         violations: dict[int, str] = {}
         undone = set()
         for step in related.steps:
-            if step.key not in undone and (reason := writes.write_step(related.schema, step)) is not None:
+            if step.key not in undone and (reason := write(related.schema, step)) is not None:
                 violations[step.number] = reason
                 undone.add(step.key)
         return violations
@@ -77,22 +67,13 @@ class BesideRows:
     def has_what_was_tried(self, parking: Parking) -> bool:
         """Rule 3 of `parking`: whether the events that were tried again are parked still."""
         its = parking.tried
-        return not its or self._parks().are_parked(parking.hub, parking.partition, its)
+        return not its or self._transaction.are_parked(parking.hub, parking.partition, its)
 
     def park(self, parking: Parking, now: float) -> None:
         """Change parked events."""
-        self._parks().park(parking, now)
+        self._transaction.park(parking, now)
 
     def emit(self, events: Sequence[EmittedEvent], plan: fence.Plan, now: float) -> None:
         """Put into the outbox what events of admitted ranges have emitted."""
-        takes = self._as(TakesEvents, "keeps no outbox")  # type: ignore[type-abstract]
         admitted = {each.range.lane for each in plan.admitted}
-        takes.emit([one for one in events if (one.hub, one.partition) in admitted], now)
-
-    def _parks(self) -> ParksEvents:
-        return self._as(ParksEvents, "parks no events")  # type: ignore[type-abstract]
-
-    def _as(self, protocol: type[P], otherwise: str) -> P:
-        if not isinstance(self._transaction, protocol):
-            raise UsageError(f"the database of the table {self._table} {otherwise}")
-        return self._transaction
+        self._transaction.emit([one for one in events if (one.hub, one.partition) in admitted], now)

@@ -46,7 +46,7 @@ def known(session: Session, read_states: ReadStates, keys: Sequence[Key]) -> dic
 
 
 def raised(session: Session, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
-    """See `VersionsEntities.raise_versions`. The table is there."""
+    """See `WritesBeside.raise_versions`. The table is there."""
     given = ((text_of(session.spec, key), json.dumps(latest[key]) if key in latest else None) for key in keys)
     asked, values = session.asked("its", {"key": "text", "latest": "text"}, given)
     session.run(

@@ -23,7 +23,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from leasehold.config import check_number
 from leasehold.errors import ConfigError
@@ -99,7 +99,6 @@ class Forgotten:
     rejected: int = 0
 
 
-@runtime_checkable
 class Forgets(Protocol):
     """A sink that can forget what it keeps beside its table."""
 

@@ -19,25 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.rules.related import EntityStep, Gone, Row
 from leasehold.sinks.rules.table import TableSpec, folded
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from leasehold.sinks.rules.related import Gone, Row
 
-__all__ = ["RelatedTable", "RelatesTables", "ShowsRelated", "WritesSteps"]
-
-
-@runtime_checkable
-class RelatesTables(Protocol):
-    """What a sink may do beside `KeepsStates`: write rows of related tables."""
-
-    def check_related(self, tables: Collection[str]) -> None:
-        """Refuse what is not a table that may be written to. Raises `ConfigError`, `UsageError`."""
-        ...
+__all__ = ["RelatedTable", "RelatesTables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +42,15 @@ class RelatedTable:
     missing: tuple[str, ...] = ()
 
 
-@runtime_checkable
-class ShowsRelated(Protocol):
-    """What a sink may do beside `RelatesTables`: say what its handler may write to, before it does."""
+class RelatesTables(Protocol):
+    """What a sink may do beside `KeepsStates`: write rows of related tables, and say beforehand what may be written."""
+
+    def check_related(self, tables: Collection[str]) -> None:
+        """Refuse what is not a table that may be written to. Raises `ConfigError`, `UsageError`."""
+        ...
 
     def related_table(self, name: str) -> RelatedTable:
         """The table of this name. Raises what `check_related` raises."""
-        ...
-
-
-@runtime_checkable
-class WritesSteps(Protocol):
-    """What a transaction may do beside, after `fit`."""
-
-    def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
-        """Write what an event makes of its entity, or nothing of it: then why the database refuses it."""
         ...
 
 

@@ -22,7 +22,7 @@ from leasehold.sinks.beside.messages.table import MESSAGES
 from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.beside.outbox.sending import KeptOutbox
 from leasehold.sinks.beside.parking import table as parked
-from leasehold.sinks.beside.parking.listing import ParkedRow
+from leasehold.sinks.beside.parking.contract import ParkedRow
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import Access, BesideTransaction, Session
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
@@ -87,7 +87,7 @@ class BesideSink(ABC):
 
     @property
     def parked_messages(self) -> ParkedMessages:
-        """See `ParksMessages`."""
+        """See `KeepsMessages`."""
         return KeptMessages(self._access)
 
     @property
@@ -124,16 +124,16 @@ class BesideSink(ABC):
             return parked.firsts(session, keys)
 
     def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
-        """See `ListsParked`."""
+        """See `KeepsParked`."""
         with self._access.looking(PARKED) as session:
             return parked.listed(session, selection, limit, after)
 
     def hurry_parked(self, events: Collection[EventId]) -> int:
-        """See `ListsParked`."""
+        """See `KeepsParked`."""
         return self._change_parked(events, lambda session: parked.hurry(session, events))
 
     def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
-        """See `ListsParked`."""
+        """See `KeepsParked`."""
         now = self._access.wall()
         return self._change_parked(events, lambda session: parked.drop(session, events, reason, now), DROPPED)
 

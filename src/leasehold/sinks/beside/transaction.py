@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ChangesBeside(ABC):
-    """Of a transaction, what it does beside its table. See `ParksEvents` and `TakesEvents`."""
+    """Of a transaction, what it does beside its table. See `WritesBeside`."""
 
     @property
     @abstractmethod
@@ -59,38 +59,38 @@ class ChangesBeside(ABC):
         """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
 
     def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
-        """See `ParksEvents`."""
+        """See `WritesBeside`."""
         self._check(PARKED)
         return parked.are_there(self.session, (hub, partition), numbers)
 
     def park(self, parking: Parking, now: float) -> None:
-        """See `ParksEvents`."""
+        """See `WritesBeside`."""
         self._check(PARKED)
         parked.change(self.session, parking, now)
         if parking.retried and not parking.by_guest:
             self.count_change({(parking.hub, parking.partition)})
 
     def unpark_above(self, marks: Mapping[Lane, int]) -> None:
-        """See `ParksEvents`."""
+        """See `WritesBeside`."""
         if self.has(PARKED):
             parked.remove_above(self.session, marks)
 
     def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
-        """See `TakesEvents`."""
+        """See `WritesBeside`."""
         self._check(OUTBOX)
         outbox.put(self.session, events, now)
 
     def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
-        """See `VersionsEntities`."""
+        """See `WritesBeside`."""
         self._check(ENTITY)
         return self.lock_versions(keys)
 
     def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        """See `VersionsEntities`."""
+        """See `WritesBeside`."""
         return entities.known(self.session, partial(self.read_states, schema), keys)
 
     def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
-        """See `VersionsEntities`."""
+        """See `WritesBeside`."""
         entities.raised(self.session, keys, latest)
 
     def forget(self, key: Mapping[str, str]) -> Forgotten:

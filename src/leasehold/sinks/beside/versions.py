@@ -24,18 +24,18 @@ writers until their time-outs (SQLite). Killed there, it has done nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.ordering import Key
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from leasehold.sinks.rules.batch import KnownEntity, OrderValue
     from leasehold.sinks.rules.fence import Lane
 
-__all__ = ["KeepsVersions", "VersionsEntities", "latest_of"]
+__all__ = ["KeepsVersions", "latest_of"]
 
 
 def latest_of(kept: object) -> OrderValue | None:
@@ -47,7 +47,6 @@ def latest_of(kept: object) -> OrderValue | None:
     return value if isinstance(value, int | float | str) and value == value else None
 
 
-@runtime_checkable
 class KeepsVersions(Protocol):
     """What a sink may do beside `KeepsStates` and `KeepsParked`. `check_entities` comes first."""
 
@@ -61,21 +60,4 @@ class KeepsVersions(Protocol):
 
     def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
         """Of those that have parked events, the hub and partition of the first one, and its `next_at`."""
-        ...
-
-
-@runtime_checkable
-class VersionsEntities(Protocol):
-    """What a transaction may do beside, under the lock of the batch's watermarks."""
-
-    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
-        """The versions of these, which nobody else changes until the transaction ends."""
-        ...
-
-    def known_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        """What is known of these, which are locked."""
-        ...
-
-    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None:
-        """Raise the versions of these, which are locked, and note what is the latest of those that have one."""
         ...

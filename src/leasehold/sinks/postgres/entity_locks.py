@@ -17,7 +17,7 @@ from leasehold.sinks.rules.ordering import Key
 
 
 def locked(session: Session, keys: Collection[Key]) -> dict[Key, int]:
-    """See `VersionsEntities.lock_entities`. The table is there."""
+    """See `WritesBeside.lock_entities`. The table is there."""
     table, texts = session.names.of(ENTITY), sorted({text_of(session.spec, key) for key in keys})
     named = {**mine_of(session.spec), "keys": texts}
     found: dict[str, int] = {}

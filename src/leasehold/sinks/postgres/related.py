@@ -39,7 +39,7 @@ def check(session: Session, tables: Collection[str], shown: str) -> None:
 
 
 def shown(session: Session, name: str, place: str) -> RelatedTable:
-    """See `ShowsRelated`. A row is written on trial, and undone."""
+    """See `RelatesTables`. A row is written on trial, and undone."""
     check(session, [name], place)
     its = relation(session, name)
     found = RelatedTable(
@@ -86,7 +86,7 @@ class Steps:
         self._relations: dict[str, Relation] = {}
 
     def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
-        """See `WritesSteps`."""
+        """See `WritesBeside`."""
         try:
             with self._session.savepoint():
                 if step.changes and step.state is not None:

@@ -39,6 +39,7 @@ from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCoun
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
+from leasehold.sinks.features import ALL
 from leasehold.sinks.postgres import contents, forgetting, names, related, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
@@ -82,6 +83,8 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
     `SinkUnavailable`, and `AlreadyInUse` when the table belongs to another pipeline or was made with another mode or
     keys.
     """
+
+    features = ALL
 
     def __init__(self, url: str, spec: TableSpec, *, timeout: float = 10.0, clock: Clock | None = None) -> None:
         names.check_name(spec)
@@ -151,7 +154,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             return contents.of_tables(session, self._connections.shown)
 
     def set_aside_counts(self) -> SetAsideCounts:
-        """See `TellsSetAside`."""
+        """See `KeepsRejected`."""
         with self._using() as session:
             return contents.set_aside(session, self._connections.shown)
 
@@ -201,7 +204,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             related.check(session, tables, self._connections.shown)
 
     def related_table(self, name: str) -> RelatedTable:
-        """See `ShowsRelated`."""
+        """See `RelatesTables`."""
         with self._using() as session, session.connection.transaction():
             session.run("SET CONSTRAINTS ALL IMMEDIATE")
             return related.shown(session, name, self._connections.shown)
@@ -211,7 +214,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         return self._looked(schema, trial=True)[0]
 
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
-        """See `AddsColumns`."""
+        """See `ComparesSchema`."""
         return self._looked(schema)[1]
 
     def _looked(self, schema: pa.Schema | None, *, trial: bool = False) -> tuple[bool, tuple[str, ...]]:

@@ -31,7 +31,7 @@ def compare(
     begin: Callable[[], AbstractContextManager[SqliteTransaction]],
     schema: pa.Schema | None,
 ) -> tuple[bool, tuple[str, ...]]:
-    """See `ComparesSchema` and `AddsColumns`: both answers. `begin` opens a transaction of the sink."""
+    """See `ComparesSchema`: both answers. `begin` opens a transaction of the sink."""
     if not path.exists():
         if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
             raise SinkError(f"{path} cannot be made: {path.parent} is no folder that this user may write to")

@@ -34,7 +34,7 @@ def check(connection: sqlite3.Connection, spec: TableSpec, tables: Collection[st
 
 
 def shown(connection: sqlite3.Connection, spec: TableSpec, name: str) -> RelatedTable:
-    """See `ShowsRelated`."""
+    """See `RelatesTables`."""
     check(connection, spec, [name])
     columns = _columns(connection, name)
     given = tuple(one for one, computed in columns.items() if not computed)
@@ -70,7 +70,7 @@ class Steps:
         self._sent: list[tuple[str | None, int]] = []
 
     def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
-        """See `WritesSteps`."""
+        """See `WritesBeside`."""
         execute = self._connection.execute
         execute("SAVEPOINT leasehold_step")
         self._sent = [(layout.upsert, len(layout.columns)), (layout.delete, len(layout.keys))]

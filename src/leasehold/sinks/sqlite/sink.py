@@ -34,6 +34,7 @@ from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
 from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
+from leasehold.sinks.features import ALL, SHARED_TABLES, STAGING
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec
@@ -64,6 +65,8 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     and `AlreadyInUse` when the table belongs to another pipeline or was made with another mode or keys.
     """
 
+    features = ALL - {STAGING, SHARED_TABLES}
+
     def __init__(self, path: Path, spec: TableSpec, *, timeout: float = 10.0, clock: Clock | None = None) -> None:
         super().__init__(spec, str(path), clock)
         self._path = path
@@ -84,7 +87,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         return compare(self._path, self.spec, self._claimed, schema)[0]
 
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
-        """See `AddsColumns`."""
+        """See `ComparesSchema`."""
         return compare(self._path, self.spec, self._claimed, schema)[1]
 
     def row_count(self) -> int:
@@ -101,7 +104,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
             return contents_of_file(self._path, self.spec, self._timeout)
 
     def set_aside_counts(self) -> SetAsideCounts:
-        """See `TellsSetAside`."""
+        """See `KeepsRejected`."""
         with self._explained(), self._inner():
             return set_aside_in_file(self._path, self.spec, self._timeout)
 
@@ -134,7 +137,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
             related.check(connection, self.spec, tables)
 
     def related_table(self, name: str) -> RelatedTable:
-        """See `ShowsRelated`."""
+        """See `RelatesTables`."""
         with self._explained(), self._file.reading() as connection, self._inner():
             return related.shown(connection, self.spec, name)
 

@@ -20,10 +20,10 @@ from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import Key
 from leasehold.handlers.given import Given, given_events
 from leasehold.handlers.spread import SpreadComputed, SpreadEntities, joined
-from leasehold.sinks.beside.versions import KeepsVersions
+from leasehold.sinks.features import VERSIONS, require
 from leasehold.sinks.rules.batch import OrderValue
 from leasehold.spark.handlers.leased import TaskLeases
-from leasehold.spark.handlers.tasks import Call, Piece, calling, states_at, told
+from leasehold.spark.handlers.tasks import Call, Piece, calling, sink_at, told
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -85,8 +85,7 @@ def _computed(call: Call, portions: Iterable[tuple[int, _Portion]]) -> Iterator[
 
 
 def _entities(call: Call) -> SpreadEntities:
-    sink = states_at(call.url, call.spec)
-    assert isinstance(sink, KeepsVersions)  # the driver has looked
+    sink = require(sink_at(call.url, call.spec), VERSIONS, "entities whose events are in several partitions")
     assert call.spec.sequence_by is not None
     return SpreadEntities(
         *(sink, call.state, columns_of(call.state)),

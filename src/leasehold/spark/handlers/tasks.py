@@ -33,7 +33,8 @@ from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import Computed, EntityHandler, Key, compute
 from leasehold.handlers.given import SetAside, given_events
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.base import KeepsStates
+from leasehold.sinks.base import Sink
+from leasehold.sinks.features import STATES, require
 from leasehold.spark.handlers.leased import BatchLeases
 
 C = TypeVar("C", bound=Computed)
@@ -100,7 +101,7 @@ def answers(call: Call, piece: Piece) -> Answer:
     began = time.monotonic()
     given, _ = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events))
     keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
-    states = states_at(call.url, call.spec).read_states(call.state, keys)
+    states = require(sink_at(call.url, call.spec), STATES, "a handler").read_states(call.state, keys)
     with calling(call) as computed:
         done = told(computed(states, given, columns_of(call.state), waiting=piece.waiting))
     return Answer(done, time.monotonic() - began)
@@ -144,8 +145,6 @@ def _limited(call: Call) -> Iterator[EntityHandler]:
 
 
 @functools.cache
-def states_at(url: str, spec: TableSpec) -> KeepsStates:
+def sink_at(url: str, spec: TableSpec) -> Sink:
     """The table, opened once in a worker."""
-    sink = open_sink(url, spec)
-    assert isinstance(sink, KeepsStates)  # the driver has looked
-    return sink
+    return open_sink(url, spec)

@@ -25,6 +25,7 @@ from leasehold.model import ConsumerGroup, EventRange
 from leasehold.notices import Notice, Notices
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import LevelOf
+from leasehold.sinks.features import DUPLICATES, EVOLUTION, require
 from leasehold.sinks.rules.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
@@ -145,6 +146,10 @@ class EntityTable:
         opened = open_store(store, base=base) if isinstance(store, str) else store
         self._records = None if opened is None or group is None else Records(opened, group)
         self._sink = open_sink(url, spec, base=base, timeout=timeout)
+        if schema_evolution is not None:
+            require(self._sink, EVOLUTION, "schema_evolution")
+        if self.deduplication is not None:
+            require(self._sink, DUPLICATES, "deduplicate_by")
         self.met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
         """Whose it is, for a loop."""
         self.notices = Notices()

@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError, LeaseholdError, SinkError
 from leasehold.model import EventRange
-from leasehold.sinks.base import Sink, Stager, StagesRows
+from leasehold.sinks.base import Sink, Stager
+from leasehold.sinks.features import STAGING, features_of, offered, require
 from leasehold.sinks.rules.batch import Identities
 from leasehold.sinks.staged import StagedBatch, new_token, receipt_of, shape_of
 from leasehold.spark.session.versions import arrow_schema, schema_of, to_arrow
@@ -79,7 +80,7 @@ class Staging:
 
     def takes(self, events: int) -> bool:
         """Whether a batch of this many events is to be staged, if the database lets us."""
-        wanted = self._stage_from is not None and events >= self._stage_from and isinstance(self._sink, StagesRows)
+        wanted = self._stage_from is not None and events >= self._stage_from and STAGING in features_of(self._sink)
         return wanted and self._now() >= self._paused_until
 
     def stage(
@@ -94,9 +95,7 @@ class Staging:
         Without `ranges` they go from the first to the last row of each partition. Raises what the evaluation and
         `beside` raise.
         """
-        sink = self._sink
-        assert isinstance(sink, StagesRows)
-        stager = self._stager = self._stager or sink.stager()
+        stager = self._stager = self._stager or require(self._sink, STAGING, "stage_from").stager()
         if stager is None:
             self._paused_until = self._now() + PAUSE
             return None
@@ -140,9 +139,9 @@ class Staging:
 
     def _discard(self, token: str) -> None:
         """Remove what was staged under this token, as far as that can be done now."""
-        if isinstance(self._sink, StagesRows):
+        if (sink := offered(self._sink, STAGING)) is not None:
             with suppress(SinkError):
-                self._sink.discard_staged(token)
+                sink.discard_staged(token)
 
 
 def check_staging(stage_from: int | None, stage_connections: int | None) -> None:

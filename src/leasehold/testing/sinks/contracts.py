@@ -16,6 +16,9 @@ rejected events:
         def set_aside(self, database):
             return lambda: database.query("SELECT partition, sequence_number FROM entities_rejected ORDER BY 1, 2")
 
+A sink says in `features` what it does beside (`leasehold.sinks.features`), and has all methods of what it says. Each
+of the other suites is about some features, and is skipped for a sink that does not say them, as is a test here.
+
 The rules of the fence and of the order have tests of their own, without a database; here each is asked once, to see
 that the sink acts on it. What a database does with its types and constraints is the sink's own to test.
 """
@@ -41,11 +44,24 @@ from leasehold.errors import (
     UsageError,
 )
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks.base import AddsColumns, ComparesSchema, Sink, TableContents, TellsContents
+from leasehold.sinks.base import Sink, TableContents
+from leasehold.sinks.features import ALL, COMPARISON, CONTENTS, EVOLUTION
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
-from leasehold.testing.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, batch, read, table_of
+from leasehold.testing.sinks.fixtures import (
+    APPEND,
+    HUB,
+    ORDERED,
+    UPSERT,
+    Row,
+    SinkFixtures,
+    asked,
+    batch,
+    read,
+    table_of,
+)
+from leasehold.testing.sinks.methods import wrong_with
 
 Open = Callable[[TableSpec], Sink]
 Contents = Callable[[], list[tuple[str, int]]]
@@ -53,6 +69,15 @@ Contents = Callable[[], list[tuple[str, int]]]
 
 class SinkContract(SinkFixtures):
     """What every `Sink` must do."""
+
+    # what it says
+
+    def test_it_has_all_methods_of_the_features_that_it_says(self, open_table: Open) -> None:
+        sink = open_table(UPSERT)
+        assert sink.features <= ALL
+        protocols = {Sink, *(feature.protocol for feature in sink.features)}
+        found = [what for protocol in protocols for what in wrong_with(sink, protocol)]
+        assert found == [], "; ".join(found)
 
     # apply
 
@@ -67,11 +92,10 @@ class SinkContract(SinkFixtures):
 
     def test_how_much_it_holds_is_told_and_nothing_is_made_for_it(self, open_table: Open) -> None:
         sink = open_table(UPSERT)
-        if not isinstance(sink, TellsContents):
-            pytest.skip("this sink does not tell how much it holds")
-        assert sink.contents() == TableContents(0, 0)
+        telling = asked(sink, CONTENTS)
+        assert telling.contents() == TableContents(0, 0)
         sink.apply(batch(Row("a", 1, 3), Row("b", 2, 4)))
-        assert sink.contents() == TableContents(2, 0)
+        assert telling.contents() == TableContents(2, 0)
 
     def test_what_was_applied_is_there_for_others(self, open_table: Open, contents: Contents) -> None:
         first = open_table(UPSERT)
@@ -209,43 +233,38 @@ class SinkContract(SinkFixtures):
             open_table(UPSERT).check(schema.append(pa.field("another", pa.int64())))
 
     def test_compare_makes_and_changes_nothing(self, open_table: Open, contents: Contents) -> None:
-        """For a sink that implements `ComparesSchema`."""
+        """For a sink with the feature COMPARISON."""
         sink, schema = open_table(UPSERT), table_of([]).schema
-        if not isinstance(sink, ComparesSchema):
-            pytest.skip("this sink does not compare")
-        assert not sink.compare(None)
-        assert not sink.compare(schema)
+        comparing = asked(sink, COMPARISON)
+        assert not comparing.compare(None)
+        assert not comparing.compare(schema)
         with pytest.raises(SchemaMismatch):
-            sink.compare(schema.remove(schema.get_field_index("entity")))
+            comparing.compare(schema.remove(schema.get_field_index("entity")))
         assert sink.row_count() == 0
         sink.apply(batch(Row("a", 1, 0)))
-        assert sink.compare(None)
-        assert sink.compare(schema)
-        for call in (sink.compare, sink.check):
+        assert comparing.compare(None)
+        assert comparing.compare(schema)
+        for call in (comparing.compare, sink.check):
             with pytest.raises(SchemaMismatch):
                 call(schema.append(pa.field("another", pa.int64())))
-        ordered = open_table(ORDERED)
-        assert isinstance(ordered, ComparesSchema)
         with pytest.raises(ConfigError):
-            ordered.compare(None)
+            asked(open_table(ORDERED), COMPARISON).compare(None)
         assert (contents(), sink.watermarks(HUB)) == ([("a", 1)], {"0": Watermark(0, 1)})
 
     def test_new_columns_are_added_beside_writers_that_do_not_know_them(
         self, open_table: Open, contents: Contents, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """For a sink that implements `AddsColumns`."""
+        """For a sink with the features EVOLUTION and COMPARISON."""
         old, new = open_table(UPSERT), open_table(replace(UPSERT, schema_evolution="add"))
-        if not isinstance(new, AddsColumns):
-            pytest.skip("this sink does not add columns")
+        asked(new, EVOLUTION)
+        comparing = asked(new, COMPARISON)
         old.apply(batch(Row("a", 1, 0), Row("b", 1, 1)))
         wider = batch(Row("b", 2, 2), Row("c", 2, 3))
         wider = replace(wider, rows=wider.rows.append_column("note", pa.array(["x", "y"])))
-        assert isinstance(old, ComparesSchema)
-        assert isinstance(new, ComparesSchema)
-        assert new.compare(wider.rows.schema)
-        (column,) = new.columns_to_add(wider.rows.schema)
+        assert comparing.compare(wider.rows.schema)
+        (column,) = comparing.columns_to_add(wider.rows.schema)
         assert "note" in column
-        for call in (old.compare, old.check):  # nothing has been changed so far
+        for call in (asked(old, COMPARISON).compare, old.check):  # nothing has been changed so far
             with pytest.raises(SchemaMismatch, match='schema_evolution = "add"'):
                 call(wider.rows.schema)
         with pytest.raises(SchemaMismatch):  # nothing tells its type
@@ -253,16 +272,15 @@ class SinkContract(SinkFixtures):
         with caplog.at_level("INFO", "leasehold.sinks"):
             assert new.apply(wider) == BatchResult(applied=2)
         assert [column in record.getMessage() for record in caplog.records] == [True]
-        assert new.columns_to_add(wider.rows.schema) == ()
+        assert comparing.columns_to_add(wider.rows.schema) == ()
         assert old.apply(batch(Row("a", 3, 4), Row("b", 3, 5), Row("d", 3, 6))) == BatchResult(applied=3)
         assert contents() == [("a", 3), ("b", 3), ("c", 2), ("d", 3)]
         assert open_table(UPSERT).apply(replace(wider, rows=wider.rows.slice(1))) == BatchResult(replayed=1)
 
     def test_of_many_that_add_the_same_columns_all_go_on(self, open_table: Open, contents: Contents) -> None:
-        """For a sink that implements `AddsColumns`."""
+        """For a sink with the feature EVOLUTION."""
         spec = replace(APPEND, schema_evolution="add")
-        if not isinstance(open_table(spec), AddsColumns):
-            pytest.skip("this sink does not add columns")
+        asked(open_table(spec), EVOLUTION)
         open_table(APPEND).apply(batch(Row("a", 0, 0)))
         start = Barrier(4)
 

@@ -1,8 +1,8 @@
 """The contract of a sink that remembers what events are known by, as tests: at least one for each rule of
 `sinks.rules.duplicates`.
 
-Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`; the sink's transactions
-implement `RemembersIdentities`.
+Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`, for a sink with the feature
+DUPLICATES.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import pytest
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.set_aside.contract import KeepsRejected, RetryResult, Selection
+from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
+from leasehold.sinks.features import DUPLICATES, REJECTED
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, TableSpec
-from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, batch, read
+from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, asked, batch, read
 from leasehold.testing.sinks.rejected import event
 
 Open = Callable[[TableSpec], Sink]
@@ -59,7 +60,9 @@ def known_by(some: Batch, *sent: Sent, expression: str = "id") -> Batch:
 
 
 class DuplicatesContract(SinkFixtures):
-    """What every sink with a memory of duplicates must do."""
+    """What every sink must do that has the feature DUPLICATES."""
+
+    of = (DUPLICATES,)
 
     def test_the_second_is_dropped_with_its_rows_and_counted(
         self, open_table: Open, contents: Contents, set_aside: Contents
@@ -130,13 +133,12 @@ class DuplicatesContract(SinkFixtures):
         assert contents() == [("a", 1), ("b", 3)]
 
     def test_an_event_that_is_tried_again_is_judged_and_remembered(self, open_table: Open, contents: Contents) -> None:
-        """For a sink that implements `KeepsRejected`: the first could not be read, so that the second was applied."""
+        """For a sink with the feature REJECTED: the first could not be read, so that the second was applied."""
         sink = open_table(APPEND)
-        if not isinstance(sink, KeepsRejected):
-            pytest.skip("this sink tries nothing again")
+        keeping = asked(sink, REJECTED)
         rejected = [Row("?", 0, number) for number in (0, 2, 3, 4)]
         sink.apply(known_by(batch(Row("a", 1, 1), rejected=rejected), Sent("x", 1), Sent("y", 4)))
-        rows = sink.rejected_rows
+        rows = keeping.rejected_rows
         late = batch(*(Row("b", number, number) for number in (0, 2, 3, 4)))
         again = known_by(late, Sent("x", 0), Sent("z", 2), Sent("z", 3), Sent("y", 4))
         result = rows.retry(again, [event(number) for number in (0, 2, 3, 4)])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pytest
 
 from leasehold.model import EventRange
-from leasehold.sinks.base import Sink
+from leasehold.sinks.base import Sink, SinkFeature
+from leasehold.sinks.features import offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table import TableSpec
+
+P = TypeVar("P")
 
 HUB = "contract-hub"
 UPSERT = TableSpec(name="entities", pipeline="contract", keys=("entity",))
@@ -75,8 +78,26 @@ def read(begin: int, end: int, *, level: int = 1, partition: str = "0") -> Event
     return EventRange(HUB, partition, level, begin, end)
 
 
+def asked(sink: Sink, feature: SinkFeature[P]) -> P:
+    """The sink, as what has this feature; where it does not say so, the test is skipped."""
+    if (found := offered(sink, feature)) is None:
+        pytest.skip(f"{type(sink).__name__} does not have the feature {feature}")
+    return found
+
+
 class SinkFixtures:
-    """See `leasehold.testing.sinks.contracts` for what a subclass gives."""
+    """See `leasehold.testing.sinks.contracts` for what a subclass gives.
+
+    `of` are the features that a suite is about: it is skipped for a sink that does not say all of them.
+    """
+
+    of: ClassVar[tuple[SinkFeature[Any], ...]] = ()
+
+    @pytest.fixture(autouse=True)
+    def features_of_the_suite(self, open_table: Callable[[TableSpec], Sink]) -> None:
+        """Skips the test where the sink does not say what the suite is about."""
+        for feature in self.of:
+            asked(open_table(UPSERT), feature)
 
     @pytest.fixture
     def open_table(self) -> Callable[[TableSpec], Sink]:

@@ -1,7 +1,7 @@
 """The contract of a sink that forgets, as tests: at least one for each rule of `sinks.beside.forgetting`.
 
-Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`; `open_table` gives sinks that
-implement `Forgets` and `KeepsRejected`.
+Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`, for a sink with the features
+FORGETTING and REJECTED.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.forgetting import Cleared, Forgets, Forgotten, Retention
 from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
+from leasehold.sinks.features import FORGETTING, REJECTED
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.testing.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, batch
+from leasehold.testing.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, asked, batch
 from leasehold.testing.sinks.rejected import event, rows_of
 
 Open = Callable[[TableSpec], Sink]
@@ -29,8 +30,7 @@ LATER = 10_000_000_000.0
 
 def forgets(sink: Sink) -> Forgets:
     """What the sink offers for forgetting."""
-    assert isinstance(sink, Forgets)
-    return sink
+    return asked(sink, FORGETTING)
 
 
 def clear_all(sink: Sink, retention: Retention, now: float, at_most: int = 1000) -> tuple[int, int]:
@@ -45,7 +45,9 @@ def clear_all(sink: Sink, retention: Retention, now: float, at_most: int = 1000)
 
 
 class ForgettingContract(SinkFixtures):
-    """What every sink that implements `Forgets` must do."""
+    """What every sink must do that has the feature FORGETTING; its rejected rows are looked at by REJECTED."""
+
+    of = (FORGETTING, REJECTED)
 
     # an entity
 

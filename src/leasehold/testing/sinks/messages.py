@@ -1,4 +1,4 @@
-"""The contract of sinks that apply messages of queues (`KeepsMessages`), as tests.
+"""The contract of sinks that apply messages of queues (the feature MESSAGES), as tests.
 
 Subclass it as `SinkContract`, with the fixtures `open_table`, `contents`, and `aged`, which makes all messages that are
 done this many seconds older.
@@ -17,10 +17,11 @@ import pytest
 
 from leasehold.errors import AlreadyInUse, ConfigError, UsageError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.messages.contract import KeepsMessages, MessageChange, MessageName, MessageOutcome, SentAs
-from leasehold.sinks.beside.messages.parking import ParkedMessage, ParksMessages
+from leasehold.sinks.beside.messages.contract import MessageChange, MessageName, MessageOutcome, SentAs
+from leasehold.sinks.beside.messages.parking import ParkedMessage
+from leasehold.sinks.features import MESSAGES
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.testing.sinks.fixtures import UPSERT, Row, SinkFixtures, batch
+from leasehold.testing.sinks.fixtures import UPSERT, Row, SinkFixtures, asked, batch
 
 Open = Callable[[TableSpec], Sink]
 
@@ -42,13 +43,13 @@ def parked(number: int, entity: str, *, queue: str = "shop/orders", **others: An
 
 
 class MessagesContract(SinkFixtures):
-    """What every sink must do that implements `KeepsMessages` and `ParksMessages`."""
+    """What every sink must do that has the feature MESSAGES."""
+
+    of = (MESSAGES,)
 
     @pytest.fixture
     def keeping(self, open_table: Open) -> Any:
-        sink = open_table(UPSERT)
-        assert isinstance(sink, KeepsMessages)
-        assert isinstance(sink, ParksMessages)
+        sink = asked(open_table(UPSERT), MESSAGES)
         sink.check_messages(STATES)
         return sink
 

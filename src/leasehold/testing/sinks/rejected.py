@@ -1,7 +1,6 @@
 """The contract of a sink that keeps rejected events, as tests: at least one for each rule of `sinks.beside.set_aside`.
 
-Subclass it as `SinkContract`, with the fixtures `open_table` and `contents`; `open_table` gives sinks that implement
-`KeepsRejected`.
+Subclass it as `SinkContract`, with the fixtures `open_table` and `contents`, for a sink with the feature REJECTED.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ import pytest
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.set_aside.contract import EventId, KeepsRejected, RejectedRows, RetryResult, Selection
+from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, RetryResult, Selection
+from leasehold.sinks.features import REJECTED
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.testing.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, batch, read
+from leasehold.testing.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, asked, batch, read
 
 Open = Callable[[TableSpec], Sink]
 Contents = Callable[[], list[tuple[str, int]]]
@@ -33,8 +33,7 @@ def event(number: int, partition: str = "0") -> EventId:
 
 def rows_of(sink: Sink) -> RejectedRows:
     """What the sink offers for its rejected rows."""
-    assert isinstance(sink, KeepsRejected)
-    return sink.rejected_rows
+    return asked(sink, REJECTED).rejected_rows
 
 
 def listed(sink: Sink) -> list[tuple[str, int, int, str]]:
@@ -51,7 +50,9 @@ def with_null_keys(some: Batch, *places: int) -> Batch:
 
 
 class RejectedContract(SinkFixtures):
-    """What every sink that implements `KeepsRejected` must do."""
+    """What every sink must do that has the feature REJECTED."""
+
+    of = (REJECTED,)
 
     # listed
 

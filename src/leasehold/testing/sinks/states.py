@@ -1,4 +1,4 @@
-"""The contract of sinks that keep states for handlers (`KeepsStates`), as tests.
+"""The contract of sinks that keep states for handlers (the feature STATES), as tests.
 
 Subclass it as `SinkContract`, with the fixtures `open_table`, and `constrain`, which adds a unique index on `value` to
 the table `entities`.
@@ -17,18 +17,17 @@ import pytest
 
 from leasehold.errors import ConfigError
 from leasehold.model import EventRange
-from leasehold.sinks.base import KeepsStates, Sink
-from leasehold.sinks.beside.forgetting import Forgets
-from leasehold.sinks.beside.set_aside.contract import KeepsRejected
+from leasehold.sinks.base import Sink
+from leasehold.sinks.features import FORGETTING, REJECTED, STATES
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, TableSpec
-from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, batch, read, table_of
+from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, asked, batch, read, table_of
 from leasehold.testing.sinks.rejected import event
 
 Open = Callable[[TableSpec], Sink]
 
-STATES = pa.schema({"entity": pa.string(), "value": pa.int64()})
+COLUMNS = pa.schema({"entity": pa.string(), "value": pa.int64()})
 WIDE: tuple[tuple[str, pa.DataType, Any], ...] = (
     ("yes", pa.bool_(), True),
     ("small", pa.int8(), -7),
@@ -44,26 +43,25 @@ WIDE: tuple[tuple[str, pa.DataType, Any], ...] = (
 
 
 class StatesContract(SinkFixtures):
-    """What every sink must do that implements `KeepsStates`."""
+    """What every sink must do that has the feature STATES."""
+
+    of = (STATES,)
 
     @pytest.fixture
     def keeping(self, open_table: Open) -> Any:
-        sink = open_table(UPSERT)
-        assert isinstance(sink, KeepsStates)
-        return sink
+        return open_table(UPSERT)
 
     def test_the_rows_of_keys_that_are_there_come_back(self, keeping: Any, open_table: Open) -> None:
         keeping.apply(batch(Row("a", 1, 1), Row("b", 2, 2), Row("c", 3, 3), Row("gone", 4, 4), deletes=True))
         keeping.apply(batch(Row("gone", 4, 5, gone=True), deletes=True))
-        other = open_table(UPSERT)
-        assert isinstance(other, KeepsStates)
-        found = other.read_states(STATES, [("c",), ("a",), ("gone",), ("nobody",)])
+        other = asked(open_table(UPSERT), STATES)
+        found = other.read_states(COLUMNS, [("c",), ("a",), ("gone",), ("nobody",)])
         assert found == {("a",): {"entity": "a", "value": 1}, ("c",): {"entity": "c", "value": 3}}
-        assert keeping.read_states(STATES, []) == {}
+        assert keeping.read_states(COLUMNS, []) == {}
 
     def test_many_keys_at_once(self, keeping: Any) -> None:
         keeping.apply(batch(*(Row(f"k{n}", n, n) for n in range(1500))))
-        found = keeping.read_states(STATES, [(f"k{n}",) for n in range(1500)])
+        found = keeping.read_states(COLUMNS, [(f"k{n}",) for n in range(1500)])
         assert [found[f"k{n}",]["value"] for n in range(1500)] == list(range(1500))
 
     def test_values_come_back_as_they_were_written(self, keeping: Any) -> None:
@@ -71,7 +69,7 @@ class StatesContract(SinkFixtures):
         for name, type_, value in WIDE:
             rows = rows.append_column(name, pa.array([value, None], type_))
         keeping.apply(Batch(rows, ranges=[EventRange(HUB, "0", 1, 1, 3)]))
-        schema = pa.schema([*STATES, *(pa.field(name, type_) for name, type_, _ in WIDE)])
+        schema = pa.schema([*COLUMNS, *(pa.field(name, type_) for name, type_, _ in WIDE)])
         found = keeping.read_states(schema, [("full",), ("empty",)])
         for name, _, value in WIDE:
             read = found["full",][name]
@@ -86,24 +84,21 @@ class StatesContract(SinkFixtures):
         before = keeping.watermarks(HUB)
         beside = open_table(UPSERT)
         if what == "retry":
-            assert isinstance(beside, KeepsRejected)
-            beside.rejected_rows.retry(batch(Row("c", 9, 1)), [event(1)])
+            asked(beside, REJECTED).rejected_rows.retry(batch(Row("c", 9, 1)), [event(1)])
         elif what == "forget":
-            if not isinstance(beside, Forgets):
-                pytest.skip("this sink forgets nothing")
-            beside.forget_entity({"entity": "a"})
+            asked(beside, FORGETTING).forget_entity({"entity": "a"})
         elif what == "reset":
             beside.set_watermarks(HUB, {"0": Watermark(2, 1, whole=True)}, anew=True)
         else:
             beside.apply(batch(Row("d", 9, 3), ranges=[read(3, 4)]))
         computed = batch(Row("c", 3, 3), Row("a", 4, 4), ranges=[read(3, 5)])
-        there = keeping.read_states(STATES, [("a",), ("c",)])
+        there = keeping.read_states(COLUMNS, [("a",), ("c",)])
         assert keeping.apply(replace(computed, read_under={(HUB, "0"): before["0"]})) == BatchResult(outdated=True)
-        assert keeping.read_states(STATES, [("a",), ("c",)]) == there
+        assert keeping.read_states(COLUMNS, [("a",), ("c",)]) == there
         now = keeping.watermarks(HUB)
         assert now["0"].sequence_number == (3 if what == "batch" else 2)
         assert keeping.apply(replace(computed, read_under={(HUB, "0"): now["0"]})).outdated is False
-        assert keeping.read_states(STATES, [("a",)])["a",]["value"] == 4
+        assert keeping.read_states(COLUMNS, [("a",)])["a",]["value"] == 4
 
     def test_who_has_raised_the_level_is_not_what_makes_it_outdated(self, keeping: Any, open_table: Open) -> None:
         """The later owner's announcement refuses it, and that is told as for any batch."""

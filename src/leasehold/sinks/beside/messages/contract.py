@@ -22,10 +22,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from leasehold.sinks.beside.messages.parking import ParkedMessages
 
 __all__ = ["KeepsMessages", "KnownOfMessage", "MessageChange", "MessageName", "MessageOutcome", "SentAs"]
 
@@ -95,9 +97,8 @@ class MessageChange:
     changes: bool = True
 
 
-@runtime_checkable
 class KeepsMessages(Protocol):
-    """What a sink may do beside: apply messages of queues, each once. `check_messages` comes first."""
+    """What a sink may do beside: apply messages of queues, each once, and park them. `check_messages` comes first."""
 
     def check_messages(self, schema: pa.Schema) -> None:
         """Make what is missing, for states of this schema.
@@ -133,4 +134,9 @@ class KeepsMessages(Protocol):
 
         The version of each is one above that of the change before it. Of the states only the last one is written.
         """
+        ...
+
+    @property
+    def parked_messages(self) -> ParkedMessages:
+        """Its parked messages."""
         ...

@@ -1,6 +1,6 @@
 """Messages of a queue that wait in the sink: those that could not be processed, and later ones of their entity.
 
-Owns the contract. A sink with it has `parked_messages`, and keeps messages (`KeepsMessages`) by these rules too:
+Owns the contract. What keeps messages (`KeepsMessages`) has `parked_messages`, and goes by these rules too:
 
 1. A message is parked in a transaction of its own, with all that its handler is given. The processor completes it after
    that. One that is done is not parked. A former version has parked messages without their bodies, which lie deferred
@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
-from leasehold.sinks.beside.messages.contract import MessageName
+from leasehold.sinks.beside.messages.contract import KeepsMessages, MessageName
 
 __all__ = ["ParkedMessage", "ParkedMessages", "ParksMessages"]
 
@@ -92,11 +92,5 @@ class ParkedMessages(Protocol):
         ...
 
 
-@runtime_checkable
-class ParksMessages(Protocol):
-    """What a sink that keeps messages may do beside. `check_messages` comes first."""
-
-    @property
-    def parked_messages(self) -> ParkedMessages:
-        """Its parked messages."""
-        ...
+ParksMessages = KeepsMessages
+"""The former name of a part of it."""

@@ -1,6 +1,6 @@
 """What a sink promises of its outbox: events that handlers emit, kept until they are sent.
 
-Owns the contract. A sink with it has an `outbox`, and its transaction implements `TakesEvents`.
+Owns the contract. A sink with the feature OUTBOX has an `outbox`, and its transaction emits (`WritesBeside`).
 
 1. An event is put into the outbox by the batch that applies what emitted it (`Batch.outbox`), in its transaction, with
    the partition it came from, its cause and its place among what the cause emits. A batch whose range is refused, or
@@ -16,18 +16,28 @@ Owns the contract. A sink with it has an `outbox`, and its transaction implement
 
 Any number of threads and processes may read one partition's events at once. Who stops between reading and removing has
 changed nothing.
+
+An operator lists the events that their receiver has refused, sends them again, or drops them:
+
+6. They are listed in the order of their numbers, each with the reason.
+7. One that is to be sent again is marked no more. Its partition's owner sends it before what waits there, under the id
+   that it had, and behind all that was sent since: also of its key.
+8. One that is dropped is gone.
+
+Any number of operators at once, beside senders: these touch none that is refused, and an operator none that is not. Who
+stops at any line has changed nothing, or all that was asked for in one call.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.beside.kept_values import seconds
 
-__all__ = ["KeepsOutbox", "Outbox", "OutboxCounts", "TakesEvents", "WaitingEvent"]
+__all__ = ["KeepsOutbox", "Outbox", "OutboxCounts", "RefusedEvent", "WaitingEvent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,18 @@ class WaitingEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedEvent:
+    """An event that its receiver has refused: which `hub` and `partition` its cause came from, since when it is in the
+    outbox (seconds since 1970), and why it is refused."""
+
+    event: WaitingEvent
+    hub: str
+    partition: str
+    emitted_at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class OutboxCounts:
     """How many events wait to be sent, since when the first of them (seconds since 1970), and how many were refused."""
 
@@ -55,7 +77,7 @@ class OutboxCounts:
 
 
 class Outbox(Protocol):
-    """The outbox of one entity table. `check` comes first."""
+    """The outbox of one entity table. `check` comes first, but for what an operator does."""
 
     def check(self) -> None:
         """Make what is missing."""
@@ -82,23 +104,25 @@ class Outbox(Protocol):
         """How much is there. Makes nothing."""
         ...
 
+    def refused(self, limit: int, after: int = 0) -> list[RefusedEvent]:
+        """At most `limit` refused events behind the number `after`: rule 6. Makes nothing."""
+        ...
 
-@runtime_checkable
+    def send_again(self, numbers: Collection[int]) -> int:
+        """Let these be sent, as far as they are refused: rule 7. How many there were."""
+        ...
+
+    def drop_refused(self, numbers: Collection[int]) -> int:
+        """Remove these, as far as they are refused: rule 8. How many there were."""
+        ...
+
+
 class KeepsOutbox(Protocol):
     """What a sink may do beside: keep events until they are sent."""
 
     @property
     def outbox(self) -> Outbox:
         """The outbox of the table."""
-        ...
-
-
-@runtime_checkable
-class TakesEvents(Protocol):
-    """What a transaction may do beside, under the lock of the partitions' watermarks."""
-
-    def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
-        """Put events into the outbox, in this order: rule 2."""
         ...
 
 
@@ -122,6 +146,15 @@ def waiting_event(
     except (ValueError, RecursionError) as error:
         why = "its properties are nested too deep" if isinstance(error, RecursionError) else str(error)
         return WaitingEvent(number, name, b"", unfit=f"the outbox holds what no handler has emitted: {why}")
+
+
+def refused_event(
+    hub: object, partition: object, emitted_at: object, reason: object, number: int, *kept: object
+) -> RefusedEvent:
+    """An event as it was kept, whoever has written it: see `waiting_event`. Raises nothing."""
+    texts = [one.decode(errors="replace") if isinstance(one, bytes) else str(one) for one in (hub, partition, reason)]
+    event = waiting_event(number, texts[0], texts[1], *kept)  # type: ignore[arg-type]  # whatever it is
+    return RefusedEvent(event, texts[0], texts[1], seconds(emitted_at), texts[2])
 
 
 def _properties(kept: object) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""What waits in the outbox, for whoever sends it, and what was refused, for an operator. See `Outbox`, `ListsRefused`.
+"""What waits in the outbox, for whoever sends it, and what was refused, for an operator. See `Outbox`.
 
 Owns the transactions in which it is read, and removed once it was sent: behind the lock of its partition's watermark.
 """
@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from leasehold.sinks.beside.outbox.contract import OutboxCounts, WaitingEvent, waiting_event
-from leasehold.sinks.beside.outbox.listing import RefusedEvent, refused_event
+from leasehold.sinks.beside.outbox.contract import (
+    OutboxCounts,
+    RefusedEvent,
+    WaitingEvent,
+    refused_event,
+    waiting_event,
+)
 from leasehold.sinks.beside.outbox.table import OUTBOX, counts
 from leasehold.sinks.beside.session import MINE, Access, Asked, BesideTransaction, Session, mine_of, names_in
 
@@ -17,7 +22,7 @@ _LANE = f"{MINE} AND hub = %(hub)s AND partition = %(partition)s"
 
 
 class KeptOutbox:
-    """See `Outbox` and `ListsRefused`."""
+    """See `Outbox`."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -59,7 +64,7 @@ class KeptOutbox:
         return self._changed(hub, partition, owner_level, "UPDATE {} SET refused = %(reason)s", [number], reason)
 
     def refused(self, limit: int, after: int = 0) -> list[RefusedEvent]:
-        """See `ListsRefused`."""
+        """See `Outbox`."""
         with self._access.looking(OUTBOX) as session:
             if not session.there(OUTBOX):
                 return []
@@ -74,11 +79,11 @@ class KeptOutbox:
         return [refused_event(*row) for row in rows]
 
     def send_again(self, numbers: Collection[int]) -> int:
-        """See `ListsRefused`."""
+        """See `Outbox`."""
         return self._refused_changed("UPDATE {} SET refused = NULL", numbers)
 
     def drop_refused(self, numbers: Collection[int]) -> int:
-        """See `ListsRefused`."""
+        """See `Outbox`."""
         return self._refused_changed("DELETE FROM {}", numbers)
 
     def counts(self) -> OutboxCounts:

@@ -18,7 +18,7 @@ OUTBOX = "leasehold_outbox"
 
 
 def put(session: Session, events: Sequence[EmittedEvent], now: float) -> None:
-    """See `TakesEvents`."""
+    """See `WritesBeside`."""
     mine = mine_of(session.spec)
     session.many(
         f"INSERT INTO {session.of(OUTBOX)} (pipeline, entity_table, hub, partition, sequence_number, place, entity, "

@@ -21,22 +21,41 @@ Owns the contract. A sink with it implements `KeepsParked`.
 Any number of threads and processes may bring batches of one partition at once: they follow one another by its watermark
 row. Who stops between reading parked events and the commit has done nothing; its commit is refused, or outdated, once
 another owner has been there.
+
+An operator lists parked events, has them tried at once, or drops them, beside running instances and any number of
+operators. That changes them under the lock of their partitions' watermarks and raises the count of changes: what the
+owner has computed of them meanwhile is outdated, and it looks at them anew. An operator who is killed before the commit
+has changed nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.parking import ParkedEvent, Parking
+from leasehold.sinks.rules.parking import ParkedEvent
 
-__all__ = ["KeepsParked", "ParksEvents"]
+__all__ = ["KeepsParked", "ParkedRow"]
 
 
-@runtime_checkable
+@dataclass(frozen=True, slots=True)
+class ParkedRow:
+    """A parked event, where it comes from, and since when it is parked, in seconds since 1970.
+
+    `first` says whether it is the first of its entity, so that it is tried at its `next_at`.
+    """
+
+    id: EventId
+    event: ParkedEvent
+    parked_at: float
+    first: bool
+
+
 class KeepsParked(Protocol):
-    """What a sink may do beside: keep parked events. `check_parked` comes first."""
+    """What a sink may do beside: keep parked events. `check_parked` comes first, but for what an operator does."""
 
     def check_parked(self) -> None:
         """Make what is missing."""
@@ -56,22 +75,20 @@ class KeepsParked(Protocol):
         """
         ...
 
+    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
+        """At most `limit` parked events behind `after`, by hub, partition and sequence number.
 
-@runtime_checkable
-class ParksEvents(Protocol):
-    """What a transaction may do beside, under the lock of the partitions' watermarks."""
-
-    def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
-        """Whether all these events of a partition are parked."""
-        ...
-
-    def park(self, parking: Parking, now: float) -> None:
-        """Change parked events.
-
-        One of parked events (`retried`) is a change outside of batches, and counted, unless a guest makes it.
+        The reason of a selection is a part of the error. Empty where nothing has ever been parked.
         """
         ...
 
-    def unpark_above(self, marks: Mapping[tuple[str, str], int]) -> None:
-        """Remove the parked events of these partitions above these sequence numbers: rule 5."""
+    def hurry_parked(self, events: Collection[EventId]) -> int:
+        """Let these events be tried at once, each as soon as it is the first of its entity. How many there were."""
+        ...
+
+    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
+        """Remove these events for good, and note each with `reason` among the dropped ones, without its body.
+
+        How many there were. Their entities go on as if they had never been. Raises `ConfigError` without a reason.
+        """
         ...

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from leasehold.sinks.beside.kept_values import as_text, seconds, time_text
 from leasehold.sinks.beside.keys import key_of, text_of, texts_of
 from leasehold.sinks.beside.parking import reading
-from leasehold.sinks.beside.parking.listing import ParkedRow
+from leasehold.sinks.beside.parking.contract import ParkedRow
 from leasehold.sinks.beside.session import MINE, Asked, Kind, Session, mine_of, names_in
 from leasehold.sinks.beside.set_aside import dropping
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
@@ -100,7 +100,7 @@ def _first(session: Session, column: str) -> str:
 
 
 def are_there(session: Session, lane: Lane, numbers: Collection[int]) -> bool:
-    """See `ParksEvents.are_parked`. The table is there."""
+    """See `WritesBeside.are_parked`. The table is there."""
     asked, values = _asked_numbers(session, numbers)
     query = f"SELECT count(*) FROM {session.of(PARKED)} WHERE {_LANE} AND sequence_number IN (SELECT it FROM {asked})"
     return bool(session.one(query, **mine_of(session.spec, lane), **values) == len(set(numbers)))
@@ -152,7 +152,7 @@ def _turns(session: Session, parking: Parking, now: float) -> dict[Key, float]:
 
 
 def remove_above(session: Session, marks: Mapping[Lane, int]) -> None:
-    """See `ParksEvents.unpark_above`. The table is there."""
+    """See `WritesBeside.unpark_above`. The table is there."""
     session.many(
         f"DELETE FROM {session.of(PARKED)} WHERE {_LANE} AND sequence_number > %(number)s",
         [{**mine_of(session.spec, lane), "number": number} for lane, number in marks.items()],
@@ -175,7 +175,7 @@ def forget(session: Session, key: Mapping[str, str]) -> int:
 
 
 def listed(session: Session, selection: Selection, limit: int, after: EventId | None) -> list[ParkedRow]:
-    """See `ListsParked`. A row that says of no event where it stands, since others have written it, is left out."""
+    """See `KeepsParked`. A row that says of no event where it stands, since others have written it, is left out."""
     if not session.there(PARKED):
         return []
     table, (terms, values) = session.of(PARKED), terms_of(session, selection, after, "error")
@@ -216,14 +216,14 @@ def counts(session: Session) -> tuple[int, float | None, float | None]:
 
 
 def hurry(session: Session, events: Collection[EventId]) -> int:
-    """See `ListsParked`. The table is there, and the watermarks of the events' partitions are locked."""
+    """See `KeepsParked`. The table is there, and the watermarks of the events' partitions are locked."""
     chosen, values = _chosen(session, events)
     statement = f"UPDATE {session.of(PARKED)} SET next_at = 0 WHERE {MINE} AND {chosen}"
     return session.run(statement, **mine_of(session.spec), **values)
 
 
 def drop(session: Session, events: Collection[EventId], reason: str, now: float) -> int:
-    """See `ListsParked`. Both tables are there, and the watermarks of the events' partitions are locked."""
+    """See `KeepsParked`. Both tables are there, and the watermarks of the events' partitions are locked."""
     table, mine = session.of(PARKED), mine_of(session.spec)
     chosen, values = _chosen(session, events)
     found = session.rows(

@@ -20,16 +20,16 @@ the watermark has passed it, and stays where it is.
    its one row, with the reason of this try; without keys, until some of its rows are in the table.
 6. An event that a producer has sent twice (`duplicates`) is left out and rejected no longer, if the other was applied.
 7. Events of which somebody else has dropped or applied the rejected rows meanwhile are left alone.
-8. A table that a handler fills has no transform. There a rejected event is parked again (`ParksRejected`), by rules 1
-   and 7, in the transaction in which its rejected row goes: the owner of its partition tries it like every parked
-   event, so it takes effect once, or is rejected anew.
+8. A table that a handler fills has no transform. There a rejected event is parked again (`RejectedRows.park`), by
+   rules 1 and 7, in the transaction in which its rejected row goes: the owner of its partition tries it like every
+   parked event, so it takes effect once, or is rejected anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from leasehold.sinks.beside.outbox.contract import OutboxCounts
 
@@ -180,15 +180,6 @@ class SetAsideCounts:
     outbox: OutboxCounts = field(default_factory=OutboxCounts)
 
 
-@runtime_checkable
-class TellsSetAside(Protocol):
-    """What a sink may do beside: say how much it has set aside, to somebody who only looks."""
-
-    def set_aside_counts(self) -> SetAsideCounts:
-        """How much is set aside now; nothing where nothing has been made yet. Makes and changes nothing."""
-        ...
-
-
 class RejectedRows(Protocol):
     """The rejected rows of one entity table. May be used by many threads and processes, beside running instances."""
 
@@ -219,21 +210,28 @@ class RejectedRows(Protocol):
         """The rows that were dropped last, at most `limit`, the latest first."""
         ...
 
-
-@runtime_checkable
-class ParksRejected(Protocol):
-    """What `RejectedRows` may do beside, where a handler fills the table: rule 8."""
-
     def park(self, events: Sequence[tuple[RejectedRow, ParkedEvent]]) -> ParkedAgain:
-        """Put these events in place of their rejected rows, in one transaction."""
+        """Put these events in place of their rejected rows, in one transaction: rule 8.
+
+        Of a sink that parks events (`KeepsParked`); others need not have it, and no handler fills their tables.
+        """
         ...
 
 
-@runtime_checkable
 class KeepsRejected(Protocol):
-    """A sink whose rejected events can be listed, tried again and dropped."""
+    """A sink whose rejected events can be listed, tried again and dropped, and which says how much it has set aside."""
 
     @property
     def rejected_rows(self) -> RejectedRows:
         """The rejected rows of the table."""
         ...
+
+    def set_aside_counts(self) -> SetAsideCounts:
+        """How much is set aside now; nothing where nothing has been made yet. Makes and changes nothing."""
+        ...
+
+
+ParksRejected = RejectedRows
+"""The former name of a part of it."""
+TellsSetAside = KeepsRejected
+"""The former name of a part of it."""

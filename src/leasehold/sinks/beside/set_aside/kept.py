@@ -118,7 +118,7 @@ class KeptRejectedRows:
         return self._changed(once)
 
     def park(self, events: Sequence[tuple[RejectedRow, ParkedEvent]]) -> ParkedAgain:
-        """See `ParksRejected`."""
+        """See `RejectedRows`."""
 
         def once(transaction: RetryTransaction) -> ParkedAgain:
             session = transaction.session

@@ -37,7 +37,7 @@ def park_again(
     events: Sequence[tuple[RejectedRow, ParkedEvent]],
     now: float,
 ) -> ParkedAgain:
-    """See `ParksRejected.park`. `remove` removes rejected rows, and returns those that were there as listed."""
+    """See `RejectedRows.park`. `remove` removes rejected rows, and returns those that were there as listed."""
     marks = transaction.watermarks(sorted({row.event.hub for row, _ in events}))
     read = [(row, event) for row, event in events if _is_read(row, marks)]
     there = set(remove([row for row, _ in read]))

@@ -1,0 +1,131 @@
+"""What a sink may do beside `Sink`: the features that there are, and the one way to ask a sink for one.
+
+Owns the list. A sink says in `features` what it has, and nobody looks at the names of its methods: a method that is
+called like one of ours may be a sink's own. `offered` gives the sink typed as the protocol of a feature, `require`
+raises the error that names the sink, the feature and what to do.
+
+A protocol has the methods of a feature, and the rules of each; a class need not name it. EVOLUTION and DUPLICATES have
+no methods of their own: `apply` acts on `TableSpec.schema_evolution` and `Batch.identities`. Handlers need STATES and
+PARKING, and some of them VERSIONS, RELATED or OUTBOX as well. `leasehold.testing.sinks` has the suites.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TypeVar, cast
+
+from leasehold.errors import ConfigError
+from leasehold.sinks.base import (
+    ComparesSchema,
+    Features,
+    KeepsStates,
+    SharedTables,
+    Sink,
+    SinkFeature,
+    StagesRows,
+    TellsContents,
+)
+from leasehold.sinks.beside.forgetting import Forgets
+from leasehold.sinks.beside.messages.contract import KeepsMessages
+from leasehold.sinks.beside.outbox.contract import KeepsOutbox
+from leasehold.sinks.beside.parking.contract import KeepsParked
+from leasehold.sinks.beside.related import RelatesTables
+from leasehold.sinks.beside.set_aside.contract import KeepsRejected
+from leasehold.sinks.beside.versions import KeepsVersions
+
+__all__ = [
+    "ALL",
+    "COMPARISON",
+    "CONTENTS",
+    "DUPLICATES",
+    "EVOLUTION",
+    "FORGETTING",
+    "MESSAGES",
+    "OUTBOX",
+    "PARKING",
+    "REJECTED",
+    "RELATED",
+    "SHARED_TABLES",
+    "STAGING",
+    "STATES",
+    "VERSIONS",
+    "Features",
+    "SinkFeature",
+    "features_of",
+    "offered",
+    "require",
+]
+
+P = TypeVar("P")
+
+CONTENTS: SinkFeature[TellsContents] = SinkFeature("CONTENTS", "says how much its table holds", TellsContents)
+COMPARISON: SinkFeature[ComparesSchema] = SinkFeature(
+    "COMPARISON", "says whether its table could be written to, and changes nothing for it", ComparesSchema
+)
+EVOLUTION: SinkFeature[Sink] = SinkFeature("EVOLUTION", "adds the columns that its table has not, if asked to", Sink)
+SHARED_TABLES: SinkFeature[SharedTables] = SinkFeature(
+    "SHARED_TABLES", "makes what all entity tables of its database share, ahead of time", SharedTables
+)
+STAGING: SinkFeature[StagesRows] = SinkFeature(
+    "STAGING", "applies rows that tasks have brought into its database by themselves", StagesRows
+)
+DUPLICATES: SinkFeature[Sink] = SinkFeature("DUPLICATES", "leaves out events that a producer has sent twice", Sink)
+REJECTED: SinkFeature[KeepsRejected] = SinkFeature(
+    "REJECTED", "lists rejected events, tries them again, drops them, and counts what is set aside", KeepsRejected
+)
+FORGETTING: SinkFeature[Forgets] = SinkFeature(
+    "FORGETTING", "forgets an entity, and clears what is old beside its table", Forgets
+)
+STATES: SinkFeature[KeepsStates] = SinkFeature("STATES", "gives rows back as the states of their entities", KeepsStates)
+PARKING: SinkFeature[KeepsParked] = SinkFeature(
+    "PARKING", "keeps events whose handler has raised, until they are tried again", KeepsParked
+)
+VERSIONS: SinkFeature[KeepsVersions] = SinkFeature(
+    "VERSIONS", "keeps a version of each entity, whose events may be in several partitions", KeepsVersions
+)
+RELATED: SinkFeature[RelatesTables] = SinkFeature("RELATED", "writes rows of related tables", RelatesTables)
+OUTBOX: SinkFeature[KeepsOutbox] = SinkFeature(
+    "OUTBOX", "keeps events that handlers emit, until they are sent", KeepsOutbox
+)
+MESSAGES: SinkFeature[KeepsMessages] = SinkFeature(
+    "MESSAGES", "applies messages of queues, each once, and keeps those that wait", KeepsMessages
+)
+
+ALL: Features = frozenset(
+    {
+        *(CONTENTS, COMPARISON, EVOLUTION, SHARED_TABLES, STAGING, DUPLICATES, REJECTED, FORGETTING),
+        *(STATES, PARKING, VERSIONS, RELATED, OUTBOX, MESSAGES),
+    }
+)
+"""Every feature that there is."""
+
+
+def features_of(sink: Sink) -> Features:
+    """What a sink says that it has. One written before there was `Sink.features` has none, and warns."""
+    said: Features | None = getattr(sink, "features", None)
+    if said is None:
+        name = type(sink).__name__
+        warnings.warn(f"{name} has no attribute features, and counts as a sink without any", DeprecationWarning, 2)
+        return frozenset()
+    return said
+
+
+def offered(sink: Sink, feature: SinkFeature[P]) -> P | None:
+    """The sink, as what has this feature; None where it does not say so."""
+    return cast("P", sink) if feature in features_of(sink) else None
+
+
+def require(sink: Sink, feature: SinkFeature[P], needed_by: str, remedy: str = "") -> P:
+    """The sink, as what has this feature. Raises `ConfigError` where it does not say so.
+
+    `needed_by` says what was asked for, as users know it, and `remedy` what to do in place of taking another sink.
+    """
+    if (found := offered(sink, feature)) is None:
+        raise ConfigError(
+            "sink",
+            None,
+            f"the table {sink.spec.name} is in a {type(sink).__name__}, which does not have the feature "
+            f"{feature}: a sink that has it {feature.meaning}. It is needed by {needed_by}",
+            remedy or "Take SQLite or Postgres; a sink of your own says in its attribute features which it has",
+        )
+    return found

@@ -1,0 +1,223 @@
+"""What a sink says that it does beside, and what becomes of a sink that does not say what is asked for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from leasehold.clock import SystemClock
+from leasehold.errors import ConfigError
+from leasehold.handlers.applying import check_related, kept_by
+from leasehold.handlers.columns import columns_of
+from leasehold.handlers.outbox import sender_of
+from leasehold.handlers.spread import spread_entities
+from leasehold.operations.clearing import Clearing
+from leasehold.operations.parked import parked_of
+from leasehold.operations.refused import refused_of
+from leasehold.operations.rejected import check_there, rejected_rows_of
+from leasehold.sinks import Sink, TableSpec
+from leasehold.sinks.beside.forgetting import Retention
+from leasehold.sinks.beside.messages.parking import ParkedMessages
+from leasehold.sinks.beside.outbox.contract import Outbox
+from leasehold.sinks.beside.set_aside.contract import RejectedRows
+from leasehold.sinks.features import (
+    ALL,
+    CONTENTS,
+    DUPLICATES,
+    OUTBOX,
+    PARKING,
+    RELATED,
+    SHARED_TABLES,
+    STAGING,
+    VERSIONS,
+    SinkFeature,
+    features_of,
+    offered,
+    require,
+)
+from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.rules.batch import Batch, Identities, Versioned
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.related import Related
+from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold.testing.sinks.fixtures import asked
+from leasehold.testing.sinks.methods import wrong_with
+from tests.sinks.plain import plain
+
+ROOT = Path(__file__).parents[2]
+SPEC = TableSpec(name="orders", pipeline="p", keys=("id",))
+STATE = pa.schema({"id": pa.string()})
+ONE = pa.table({"id": ["a"], "hub": ["h"], "partition": ["0"], "sequenceNumber": [0], "ownerLevel": [1]})
+BESIDE: Mapping[SinkFeature[Any], dict[str, Any]] = {
+    DUPLICATES: {"identities": Identities(ONE, "id", 60.0)},
+    OUTBOX: {"outbox": [EmittedEvent("h", "0", 0, 0, ("a",), b"{}")]},
+    PARKING: {"parking": Parking("h", "0")},
+    RELATED: {"related": Related(STATE, [])},
+    VERSIONS: {"versioned": Versioned(STATE, {}, {})},
+}
+
+
+@pytest.fixture
+def lacking(tmp_path: Path) -> Sink:
+    return plain(tmp_path / "t.db", SPEC)
+
+
+@pytest.mark.parametrize("feature", sorted(ALL, key=str), ids=str)
+@pytest.mark.parametrize("made", [SqliteSink, PostgresSink])
+def test_our_sinks_have_the_methods_of_what_they_say(made: type[Any], feature: Any, tmp_path: Path) -> None:
+    sink = made(tmp_path / "t.db", SPEC) if made is SqliteSink else made("postgresql://nobody@127.0.0.1:1/none", SPEC)
+    assert (feature in features_of(sink)) == (made is PostgresSink or feature not in (STAGING, SHARED_TABLES))
+    if feature in features_of(sink):
+        assert [*wrong_with(sink, feature.protocol)] == []
+
+
+def test_what_our_sinks_give_has_the_methods_of_its_contract(tmp_path: Path) -> None:
+    sink = SqliteSink(tmp_path / "t.db", SPEC)
+    given = ((sink.rejected_rows, RejectedRows), (sink.outbox, Outbox), (sink.parked_messages, ParkedMessages))
+    assert [what for thing, protocol in given for what in wrong_with(thing, protocol)] == []
+
+
+def test_a_missing_method_and_one_with_other_arguments_are_found() -> None:
+    class Half:
+        def check_parked(self, twice: bool) -> None: ...
+
+        def parked_entities(self, hub: str, partition: str, more: int = 0) -> None: ...
+
+        def parked_rows(self, selection: object) -> None: ...
+
+    found = [*wrong_with(Half(), PARKING.protocol)]
+    assert [what.partition(" cannot")[0] for what in found] == [
+        "Half.check_parked",
+        "Half lacks KeepsParked.parked_events",
+        "Half.parked_rows",
+        "Half lacks KeepsParked.hurry_parked",
+        "Half lacks KeepsParked.drop_parked",
+    ]
+
+
+def test_a_method_that_is_called_like_one_of_ours_does_not_count(lacking: Sink) -> None:
+    lacking.contents = lambda: "a report"  # type: ignore[attr-defined]
+    assert offered(lacking, CONTENTS) is None
+
+
+def test_who_does_not_say_anything_has_nothing_and_is_told() -> None:
+    class Old:
+        spec = SPEC
+
+        def contents(self) -> None: ...
+
+    with pytest.warns(DeprecationWarning, match="Old has no attribute features"):
+        assert features_of(cast("Sink", Old())) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("asks", "named"),
+    [
+        (rejected_rows_of, ("REJECTED", "leasehold rejected", "Look into the table orders_rejected")),
+        (parked_of, ("PARKING", "leasehold parked")),
+        (refused_of, ("OUTBOX", "leasehold outbox")),
+        (kept_by, ("STATES", "a handler")),
+        (lambda sink: Clearing(sink, Retention(rejected=1.0)), ("FORGETTING", "rejected_retention")),
+        (lambda sink: check_related(sink, ["lines"]), ("RELATED", "related")),
+        (
+            lambda sink: spread_entities(
+                *(sink, STATE, columns_of(STATE), "at", "apply", SystemClock()), exclusive=False
+            ),
+            ("VERSIONS", "in several partitions"),
+        ),
+        (
+            lambda sink: sender_of(sink, "log:///events.log", base=None, clock=SystemClock(), rng=Random(1)),
+            ("OUTBOX", "outbox"),
+        ),
+    ],
+    ids=lambda one: one[0] if isinstance(one, tuple) else "",
+)
+def test_what_is_asked_of_a_sink_without_it_is_refused_by_name(
+    lacking: Sink, asks: Callable[[Sink], object], named: tuple[str, ...]
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        asks(lacking)
+    for text in ("the table orders is in a PlainSink", *named):
+        assert text in str(refused.value)
+
+
+def test_the_error_says_what_the_feature_is_and_what_to_do(lacking: Sink) -> None:
+    with pytest.raises(ConfigError) as refused:
+        require(lacking, PARKING, "a handler")
+    assert str(refused.value) == (
+        "sink: the table orders is in a PlainSink, which does not have the feature PARKING: a sink that has it keeps "
+        "events whose handler has raised, until they are tried again. It is needed by a handler. Take SQLite or "
+        "Postgres; a sink of your own says in its attribute features which it has."
+    )
+
+
+def test_what_a_sink_only_may_have_is_done_without(lacking: Sink) -> None:
+    check_there(lacking)
+    assert check_related(lacking, []) == frozenset()
+
+
+def test_a_suite_is_skipped_by_the_name_of_what_is_not_said(lacking: Sink) -> None:
+    with pytest.raises(pytest.skip.Exception, match="PlainSink does not have the feature PARKING"):
+        asked(lacking, PARKING)
+
+
+SUITES = """
+import pytest
+from leasehold.sinks.features import CONTENTS, PARKING
+from leasehold.testing.sinks import ParkingContract, SinkContract
+from tests.sinks.plain import PlainSink
+
+class Boasting(PlainSink):
+    features = frozenset({PARKING, CONTENTS})
+
+class TestNothingSaid(ParkingContract):
+    @pytest.fixture
+    def open_table(self, tmp_path):
+        return lambda spec: PlainSink(tmp_path / "t.db", spec)
+
+class TestTooMuchSaid(SinkContract):
+    @pytest.fixture
+    def open_table(self, tmp_path):
+        return lambda spec: Boasting(tmp_path / "t.db", spec)
+"""
+
+
+def test_a_suite_skips_what_is_not_said_and_fails_what_is_said_and_not_there(tmp_path: Path) -> None:
+    (tmp_path / "test_suites.py").write_text(SUITES)
+    run = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-k", "NothingSaid or all_methods"]
+    ran = subprocess.run([*run, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "PlainSink does not have the feature PARKING" in ran.stdout
+    assert "Boasting lacks KeepsParked.check_parked" in ran.stdout
+    assert "Boasting lacks TellsContents.contents" in ran.stdout
+    assert re.search(r"^1 failed, \d+ skipped", ran.stdout, re.MULTILINE), ran.stdout
+
+
+def test_asking_needs_no_arrow() -> None:
+    """Commands ask that run where PyArrow is not installed."""
+    program = "import sys, leasehold.sinks.features; assert 'pyarrow' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("feature", BESIDE, ids=str)
+def test_a_batch_that_writes_beside_its_table_needs_the_feature(feature: SinkFeature[Any], tmp_path: Path) -> None:
+    class Less(SqliteSink):
+        features = SqliteSink.features - {feature}
+
+    spec = replace(SPEC, spread=True, sequence_by="at") if feature is VERSIONS else SPEC
+    sink = Less(tmp_path / "t.db", spec)
+    with pytest.raises(ConfigError, match=f"does not have the feature {feature}"):
+        sink.apply(Batch(ONE, **BESIDE[feature]))
+    assert sink.row_count() == 0
+    sink.set_watermarks("h", {"0": Watermark(5, 1)})
+    assert sink.watermarks("h") == {"0": Watermark(5, 1)}
