@@ -59,8 +59,8 @@ class Session(Protocol):
         """The first value of the first row that a query gives, None where it gives none."""
         ...
 
-    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement once for each of `values`, in their order."""
+    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
+        """Run a statement once for each of `values`, in their order; return how many rows they concerned."""
         ...
 
     def there(self, table: str) -> bool:
@@ -116,6 +116,10 @@ class Session(Protocol):
 
     def number(self, column: str) -> str:
         """SQL for a column of numbers, 0 where others have left no number."""
+        ...
+
+    def anything(self, column: str) -> str:
+        """SQL for a column of numbers as it is, where others may have left anything: what gives a text is bytes."""
         ...
 
 

@@ -6,11 +6,11 @@ Owns what is refused where a table is gone that was there, and what is counted a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leasehold.sinks.beside import entities
+from leasehold.sinks.beside import entities, record, watermarks
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.beside.messages import table as messages
@@ -23,9 +23,10 @@ from leasehold.sinks.beside.session import Session
 from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.emitted import EmittedEvent
-from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.remembered_order import TableOrder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,9 +55,29 @@ class ChangesBeside(ABC):
     def forget_memory(self, key: Mapping[str, str]) -> Forgotten:
         """Forget what is known of a key, and the rejected rows of an entity."""
 
-    @abstractmethod
+    def recorded_order(self) -> TableOrder:
+        """See `TableTransaction`."""
+        return record.order(self.session)
+
+    def reader_beside(self, hub: str) -> str | None:
+        """See `TableTransaction`."""
+        return watermarks.reader_beside(self.session, hub)
+
+    def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
+        """See `TableTransaction`."""
+        return watermarks.read(self.session, hubs)
+
+    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
+        """See `TableTransaction`."""
+        watermarks.write(self.session, marks)
+
+    def leave_none_whole(self) -> None:
+        """See `TableTransaction`."""
+        watermarks.leave_none_whole(self.session)
+
     def count_change(self, lanes: Collection[Lane] | None = None) -> None:
         """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
+        watermarks.count_change(self.session, lanes)
 
     def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
         """See `ParksEvents`."""

@@ -113,6 +113,10 @@ class Session:
         """A column of numbers, which are numbers."""
         return column
 
+    def anything(self, column: str) -> str:
+        """A column of numbers, which are numbers."""
+        return column
+
     def run(self, statement: str, **values: Any) -> int:
         """Run a statement; return how many rows it concerned."""
         with self.connection.cursor() as cursor:
@@ -128,21 +132,26 @@ class Session:
         rows = self.rows(statement, **values)
         return rows[0][0] if rows else None
 
-    def many(self, statement: str, values: Sequence[Sequence[Any] | Mapping[str, Any]]) -> None:
-        """Run a statement once for each of `values`, in their order, without waiting in between."""
+    def many(self, statement: str, values: Sequence[Sequence[Any] | Mapping[str, Any]]) -> int:
+        """Run a statement once for each of `values`, in their order, without waiting in between.
+
+        Returns how many rows they concerned.
+        """
         if not values:
-            return
+            return 0
         failed: Exception | None = None
-        try:
-            with self.connection.pipeline() if _PIPELINE else nullcontext(), self.connection.cursor() as cursor:
-                try:
-                    cursor.executemany(statement, values)
-                except Exception as error:  # noqa: BLE001  raised below: within, psycopg logs what the end raises
-                    failed = error
-        except psycopg.Error as error:
-            failed = failed or error
-        if failed is not None:
-            raise failed
+        with self.connection.cursor() as cursor:
+            try:
+                with self.connection.pipeline() if _PIPELINE else nullcontext():
+                    try:
+                        cursor.executemany(statement, values)
+                    except Exception as error:  # noqa: BLE001  raised below: within, psycopg logs what the end raises
+                        failed = error
+            except psycopg.Error as error:
+                failed = failed or error
+            if failed is not None:
+                raise failed
+            return cursor.rowcount
 
     def missing_rights(self, table: str, rights: Sequence[str]) -> list[str]:
         """Which of these rights on a table that is there this user has not."""

@@ -162,7 +162,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             with self._claimed() as transaction:
                 transaction.check_beside()
                 transaction.lock_watermarks([], others=True)
-                transaction.bookkeeping.count_change()
+                transaction.count_change()
                 return transaction.forget(key)
 
         return self._again(once)

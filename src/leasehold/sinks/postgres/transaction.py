@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from leasehold.postgres.connections import ROLLED_BACK
 from leasehold.postgres.place import check_relations
-from leasehold.sinks.beside import entities
+from leasehold.sinks.beside import entities, record
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.beside.messages import table as messages
@@ -27,7 +27,7 @@ from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.postgres import forgetting, identities, memory, rejected, states
 from leasehold.sinks.postgres.at_once import AtOnce, Chance
-from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
+from leasehold.sinks.postgres.bookkeeping import FORMAT, LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.entity_locks import locked
 from leasehold.sinks.postgres.layout import Layout, fit
@@ -38,10 +38,9 @@ from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session, until_it_stays
 from leasehold.sinks.postgres.staged.rows import StagedRows
 from leasehold.sinks.postgres.staging import Filled, Staging
-from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.fence import Lane, Plan, Watermark
+from leasehold.sinks.rules.fence import Lane, Plan
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.related import EntityStep
@@ -79,11 +78,13 @@ class PostgresTransaction(ChangesBeside):
         self.added: tuple[str, ...] = ()  # columns, in this transaction
         self.staged_as = staged_as
         self._seconds: dict[str, float] = {}
-        self.claim = self.bookkeeping.claim
-        self.recorded_order = self.bookkeeping.recorded_order
-        self.reader_beside = self.bookkeeping.reader_beside
-        self.watermarks = self.bookkeeping.watermarks
-        self.leave_none_whole = self.bookkeeping.leave_none_whole
+
+    def claim(self) -> str:
+        recorded = record.claim(self._session, FORMAT)
+        if recorded.format < FORMAT:
+            self.lock_watermarks([], others=True)  # first, as everybody does
+            record.note_format(self._session, FORMAT)
+        return recorded.sink_id
 
     def queue_beside(self) -> str | None:
         # A user who fills tables from hubs alone needs no rights on it: docs/table.md.
@@ -93,17 +94,11 @@ class PostgresTransaction(ChangesBeside):
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=others)
 
-    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
-        self.bookkeeping.count_change(lanes)
-
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
 
-    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
-        self.bookkeeping.set_watermarks(marks)
-
     def forget_dropped(self) -> None:
-        self.bookkeeping.count_change()
+        self.count_change()
         if self.has(PLACE):
             forgetting.void_places(self._session)  # a reset: events are applied anew
         if self.is_there():
@@ -112,8 +107,8 @@ class PostgresTransaction(ChangesBeside):
             parked.remove_all(self._session)
         if self.has(ENTITY):
             entities.forget_all(self._session)
-        self.bookkeeping.note_made(made=False)
-        self.bookkeeping.forget_order()
+        record.note_made(self._session, made=False)
+        record.forget_order(self._session)
         if self._session.spec.memory:
             self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
 
@@ -135,7 +130,7 @@ class PostgresTransaction(ChangesBeside):
             forgetting.void_cleared(self._session)
         if self.has(ENTITY):
             entities.forget_all(self._session)
-        self.bookkeeping.forget_order()
+        record.forget_order(self._session)
         if self._session.spec.memory and kind_of_relation(self._session, self._session.spec.memory):
             check_tables(self._session, [self._session.spec.memory], self._shown)
             self._session.run(f"DELETE FROM {self._session.names.memory}")
@@ -207,16 +202,13 @@ class PostgresTransaction(ChangesBeside):
         for name, partitioned in ((spec.name, True), *((name, False) for name in self._mine[1:])):
             if kind_of_relation(session, name) not in (None, "v", "m", "f") or name != spec.name:
                 check_relations(session.connection, session.names.schema, [name], self._shown, partitioned=partitioned)
-        kept = (spec.name, *([spec.memory] if spec.memory else []))
-        gone = [name for name in kept if kind_of_relation(session, name) is None]
-        if gone and self.bookkeeping.was_made():
-            raise claims.was_dropped(spec, gone[0])
+        record.check_still_there(session)
         layout = fit(session, schema, only_look=only_look)
         self.added += layout.added
         if spec.memory and kind_of_relation(session, spec.memory) is None:
             memory.make(session, layout)
         rejected.make_or_check(session, there=kind_of_relation(session, spec.rejected) is not None)
-        self.bookkeeping.note_made(made=True)
+        record.note_made(session, made=True)
         self.checked = Checked(state_of(session, self._mine), schema, layout)
 
     def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
@@ -261,7 +253,7 @@ class PostgresTransaction(ChangesBeside):
             filled = time.monotonic()
             merged = self._merged(layout, batch, order, staged, past=past) if staged.rows else Merged()
         if layout.keys and merged.applied:
-            self.bookkeeping.record_order(order)
+            record.note_order(self._session, order)
         self._seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
         rejected = rows.rejected(merged.broken)
         rows.end()

@@ -15,7 +15,7 @@ from typing import Any
 from leasehold.sinks.beside.session import Asked, Kind
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite.kept import as_kept, number
+from leasehold.sinks.sqlite.kept import anything, as_kept, number
 from leasehold.sinks.sqlite.shape import exists
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\)s|%)")
@@ -44,8 +44,8 @@ class Session:
         row = self.connection.execute(_native(statement), values).fetchone()
         return None if row is None else row[0]
 
-    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> None:
-        self.connection.executemany(_native(statement), values)
+    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
+        return self.connection.executemany(_native(statement), values).rowcount
 
     def there(self, table: str) -> bool:
         return exists(self.connection, table)
@@ -90,6 +90,9 @@ class Session:
 
     def number(self, column: str) -> str:
         return number(column)
+
+    def anything(self, column: str) -> str:
+        return anything(column)
 
 
 def prepare(connection: sqlite3.Connection) -> None:

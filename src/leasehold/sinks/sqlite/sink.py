@@ -38,7 +38,6 @@ from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
-    bookkeeping,
     forgetting,
     related,
     states,
@@ -47,6 +46,7 @@ from leasehold.sinks.sqlite.contents import contents_of_file, set_aside_in_file
 from leasehold.sinks.sqlite.looking import compare
 from leasehold.sinks.sqlite.session import Session, prepare
 from leasehold.sinks.sqlite.shape import exists
+from leasehold.sinks.sqlite.tables import SCHEMA
 from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
 from leasehold.sqlite_file import DatabaseFile, primary_code
@@ -70,7 +70,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         self._timeout = timeout
         self._file = DatabaseFile(
             path,
-            schema=bookkeeping.SCHEMA,
+            schema=SCHEMA,
             unavailable=SinkUnavailable,
             broken=SinkError,
             create=True,
@@ -108,7 +108,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
         """See `Forgets`."""
         with self._claimed() as transaction:
-            bookkeeping.count_change(transaction.connection, self.spec)
+            transaction.count_change()
             return transaction.forget(key)
 
     def clear(
