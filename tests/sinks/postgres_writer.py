@@ -13,10 +13,9 @@ import psycopg
 
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.beside import record, watermarks
-from leasehold.sinks.beside.set_aside import kept
+from leasehold.sinks.beside.set_aside import kept, rejected
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.beside.set_aside.kept import _Retry
-from leasehold.sinks.postgres import rejected
 from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from leasehold.sinks.beside import watermarks
+from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.contract import EventId
 from leasehold.sinks.rules.row_by_row import RowWriter
-from leasehold.sinks.sqlite import identities, memory, rejected
+from leasehold.sinks.sqlite import identities, memory
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.writing import SqliteRows
 from leasehold.testing.sinks.duplicates import Sent, known_by

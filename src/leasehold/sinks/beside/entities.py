@@ -69,11 +69,6 @@ def forget(session: Session, key: Mapping[str, str]) -> int:
     )
 
 
-def forget_all(session: Session) -> None:
-    """Forget all entities of the table. The table of versions is there."""
-    session.run(f"DELETE FROM {session.of(ENTITY)} WHERE {MINE}", **mine_of(session.spec))
-
-
 def _rows(session: Session, keys: Collection[Key]) -> dict[str, tuple[int, object]]:
     asked, values = _asked(session, keys)
     found = session.rows(

@@ -79,6 +79,16 @@ class Session:
         """What a SELECT ends with that locks its rows."""
         return "FOR UPDATE"
 
+    @property
+    def sharing(self) -> str:
+        """What a SELECT ends with that keeps its rows as they are, and lets others do the same."""
+        return "FOR SHARE"
+
+    def oldest(self, table: str, time: str, where: str) -> str:
+        """Whether a row is one of the first of this WHERE with such a time that nobody else has locked."""
+        old = f"{where} AND {time} < %(before)s::timestamptz ORDER BY {time} LIMIT %(at_most)s"
+        return self.first_free(table, "ctid", old)
+
     def first_free(self, table: str, key: str, where: str) -> str:
         """Whether a row is among those of this WHERE that nobody else has locked."""
         return f"ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {where} FOR UPDATE SKIP LOCKED))"
@@ -91,6 +101,17 @@ class Session:
     def rejected_columns(self) -> str:
         """What a rejected row has behind its place."""
         return f"body, is_text, reason, source, {self.time_text('rejected_at')}"
+
+    def kept_body(self, body: object) -> Mapping[str, Any]:
+        """The body of a rejected row as it is kept, by column."""
+        kept, is_text = bytes_of(body)
+        return {"body": kept, "is_text": is_text}
+
+    @property
+    def dead_letter(self) -> str:
+        """Whether a rejected row is of an event that its handler has failed on; JSON of others may be none."""
+        space = "[[:space:]]*"
+        return f"""source ~ '"deliveries":{space}[0-9]+,{space}"traceback":{space}"'"""
 
     @property
     def serial(self) -> str:
@@ -172,6 +193,13 @@ class Session:
         before = self.one(change, name=name, value=value)
         yield
         self.one(change, name=name, value=before)
+
+
+def bytes_of(body: object) -> tuple[bytes | None, bool]:
+    """A body as it is kept, and whether it is text: it may have a NUL, which Postgres holds in no text."""
+    if body is None or isinstance(body, bytes):
+        return body, False
+    return str(body).encode("utf-8", "replace"), True
 
 
 def _fits(value: object) -> bool:

@@ -8,11 +8,14 @@ first statement.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from leasehold.sinks.beside.forgetting import candidates
+from leasehold.sinks.beside.session import Places
 from leasehold.sinks.rules.columns import quoted
+from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import UNKNOWN, Claim, Key
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table import TableSpec, ordered_keys
 
 _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
 
@@ -82,6 +85,47 @@ def remember(
     return connection.executemany(
         f"INSERT INTO {quoted(spec.memory)} AS memory VALUES ({bound}) ON CONFLICT DO UPDATE SET {noted}{those}", rows
     ).rowcount
+
+
+def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, str]) -> int:
+    """Forget what is known of a key, which a person states as text; how many there were. The table is there."""
+    terms, values = [], []
+    for column, name in zip(_key_columns(spec), ordered_keys(spec), strict=True):
+        found = candidates(key[name])
+        terms.append(f"{column} IN ({', '.join('?' * len(found))})")
+        values += found
+    assert spec.memory is not None
+    return connection.execute(f"DELETE FROM {quoted(spec.memory)} WHERE {' AND '.join(terms)}", values).rowcount
+
+
+def clear(
+    connection: sqlite3.Connection,
+    spec: TableSpec,
+    old: Places,
+    old_of_deleted: Places,
+    after: tuple[object, ...] | None,
+    at_most: int,
+) -> tuple[list[tuple[Lane, int]], tuple[object, ...] | None]:
+    """See `BesideTransaction.clear_keys`. The table is there."""
+    assert spec.memory is not None
+    columns = _key_columns(spec)
+    names, width = ", ".join(columns), len(columns)
+    where = f"WHERE ({names}) > ({', '.join('?' * width)})" if after is not None else ""
+    rows = connection.execute(
+        f"SELECT {names}, hub, partition, sequence_number, deleted FROM {quoted(spec.memory)} {where} "
+        f"ORDER BY {names} LIMIT ?",
+        (*(after or ()), at_most),
+    ).fetchall()
+    keys: list[tuple[object, ...]] = []
+    gone: list[tuple[Lane, int]] = []
+    for row in rows:
+        hub, partition, number, deleted = row[width:]
+        if number <= (old_of_deleted if deleted else old).get((hub, partition), -1):
+            keys.append(row[:width])
+            gone.append(((hub, partition), number))
+    match = " AND ".join(f"{column} = ?" for column in columns)
+    connection.executemany(f"DELETE FROM {quoted(spec.memory)} WHERE {match}", keys)
+    return gone, tuple(rows[-1][:width]) if len(rows) == at_most else None
 
 
 def _key_columns(spec: TableSpec) -> list[str]:

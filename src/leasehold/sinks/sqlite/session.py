@@ -64,6 +64,13 @@ class Session:
     def locking(self) -> str:
         return ""
 
+    @property
+    def sharing(self) -> str:
+        return ""
+
+    def oldest(self, table: str, time: str, where: str) -> str:
+        return f"rowid IN (SELECT rowid FROM {table} ORDER BY rowid LIMIT %(at_most)s) AND {time} < %(before)s"
+
     def first_free(self, table: str, key: str, where: str) -> str:
         return f"({key}) IN (SELECT {key} FROM {table} WHERE {where})"
 
@@ -74,6 +81,15 @@ class Session:
     @property
     def rejected_columns(self) -> str:
         return "body, 0, reason, source, rejected_at"
+
+    def kept_body(self, body: object) -> Mapping[str, Any]:
+        return {"body": body}
+
+    @property
+    def dead_letter(self) -> str:
+        query = "SELECT 1 FROM pragma_table_info(:table) WHERE name = 'source'"  # not before format 3
+        known = self.one(query, table=self.spec.rejected) is not None
+        return "json_valid(source) AND json_extract(source, '$.traceback') IS NOT NULL" if known else "false"
 
     @property
     def serial(self) -> str:

@@ -16,7 +16,7 @@ owner's batch starts where the watermark says; killed after COMMIT, its batch co
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from leasehold.backends import local_file_of
 from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import Sink, TableContents
-from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
@@ -38,7 +37,6 @@ from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
-    forgetting,
     related,
     states,
 )
@@ -104,19 +102,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         """See `TellsSetAside`."""
         with self._explained(), self._inner():
             return set_aside_in_file(self._path, self.spec, self._timeout)
-
-    def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
-        """See `Forgets`."""
-        with self._claimed() as transaction:
-            transaction.count_change()
-            return transaction.forget(key)
-
-    def clear(
-        self, retention: Retention, now: float, after: tuple[object, ...] | None = None, at_most: int = AT_A_TIME
-    ) -> Cleared:
-        """See `Forgets`."""
-        with self._claimed() as transaction:
-            return forgetting.clear(transaction.connection, self.spec, retention, now, after, at_most)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""

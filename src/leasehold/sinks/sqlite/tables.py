@@ -5,6 +5,7 @@ Owns their columns and indexes, which are a format: files of former releases hav
 
 from __future__ import annotations
 
+from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.messages.table import MESSAGE, MESSAGE_ENTITY, MESSAGE_PARKED, MESSAGE_SENT
 from leasehold.sinks.beside.outbox.table import OUTBOX
@@ -61,6 +62,17 @@ MADE = {
             (pipeline, entity_table, queue, key, enqueued_time, sequence_number)""",
         """CREATE INDEX IF NOT EXISTS leasehold_message_parked_next ON leasehold_message_parked
             (pipeline, entity_table, queue, next_at)""",
+    ),
+    PLACE: (
+        """CREATE TABLE IF NOT EXISTS leasehold_place (
+            pipeline TEXT, entity_table TEXT COLLATE NOCASE, consumer_group TEXT, at REAL, hub TEXT, partition TEXT,
+            sequence_number INTEGER NOT NULL,
+            PRIMARY KEY (pipeline, entity_table, consumer_group, at, hub, partition)) WITHOUT ROWID""",
+    ),
+    CLEARED: (
+        """CREATE TABLE IF NOT EXISTS leasehold_cleared (
+            pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, partition TEXT,
+            sequence_number INTEGER NOT NULL, PRIMARY KEY (pipeline, entity_table, hub, partition)) WITHOUT ROWID""",
     ),
     PARKED: (
         """CREATE TABLE IF NOT EXISTS leasehold_parked (

@@ -15,13 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from leasehold.sinks.beside import entities, record
-from leasehold.sinks.beside.entities import ENTITY
-from leasehold.sinks.beside.forgetting import Forgotten
-from leasehold.sinks.beside.kept_values import time_text
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.rows import fenced
-from leasehold.sinks.beside.parking import table as parked
-from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.session import Places
+from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept
@@ -30,16 +27,14 @@ from leasehold.sinks.rules.content import content_of
 from leasehold.sinks.rules.duplicates import Memory
 from leasehold.sinks.rules.fence import Lane, Plan
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.rules.row_by_row import Written
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
-    forgetting,
     identities,
     memory,
-    rejected,
+    rejected_table,
     related,
     states,
 )
@@ -88,9 +83,6 @@ class SqliteTransaction(ChangesBeside):
     def has(self, table: str) -> bool:
         return exists(self._connection, table)
 
-    def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
-        rejected.insert(self._connection, self._spec, rows, time_text(now))
-
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         return partial(states.write, self._connection, self._spec, schema, self.layout(fenced(schema)))
 
@@ -118,21 +110,17 @@ class SqliteTransaction(ChangesBeside):
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
         """The whole database is locked."""
 
-    def forget_dropped(self) -> None:
-        self.count_change()
-        forgetting.void_places(self._connection, self._spec)  # a reset: events are applied anew
-        if self.has(self._spec.name):
-            return
-        if self.has(PARKED):
-            parked.remove_all(self.session)
-        self._forget_versions()
-        record.note_made(self._session, made=False)
-        record.forget_order(self._session)
+    def drop_memories(self) -> None:
         for name in (*([self._spec.memory] if self._spec.memory else []), self._spec.identities):
             self._connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
 
-    def forget_memory(self, key: Mapping[str, str]) -> Forgotten:
-        return forgetting.forget(self._connection, self._spec, key)
+    def forget_key(self, key: Mapping[str, str]) -> int:
+        return memory.forget(self._connection, self._spec, key)
+
+    def clear_keys(
+        self, old: Places, old_of_deleted: Places, after: tuple[object, ...] | None, at_most: int
+    ) -> tuple[list[tuple[Lane, int]], tuple[object, ...] | None]:
+        return memory.clear(self._connection, self._spec, old, old_of_deleted, after, at_most)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         return states.read(self._connection, self._spec, schema, keys)
@@ -143,17 +131,6 @@ class SqliteTransaction(ChangesBeside):
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         assert self.checked is not None
         return self._steps.write(schema, self.checked.layout, step)
-
-    def _forget_versions(self) -> None:
-        if self.has(ENTITY):
-            entities.forget_all(self.session)
-
-    def forget_keys(self) -> None:
-        record.forget_order(self._session)
-        if self._spec.memory and self.has(self._spec.memory):
-            self._connection.execute(f"DELETE FROM {quoted(self._spec.memory)}")
-        self._forget_versions()
-        forgetting.void_cleared(self._connection, self._spec)
 
     def known_identities(self, digests: Collection[str]) -> Memory:
         return identities.known(self._connection, self._spec, digests)
@@ -170,11 +147,6 @@ class SqliteTransaction(ChangesBeside):
     def forget_identities(self, before: int, at_most: int) -> None:
         identities.forget(self._connection, self._spec, before, at_most)
 
-    def has_rows(self) -> bool:
-        name = self._spec.name
-        first = f"SELECT 1 FROM {quoted(name)} LIMIT 1"
-        return exists(self._connection, name) and self._connection.execute(first).fetchone() is not None
-
     def fit(self, schema: pa.Schema) -> None:
         checked = self.checked
         version = self._schema_version()
@@ -184,7 +156,7 @@ class SqliteTransaction(ChangesBeside):
         layout = fit(self._connection, self._spec, schema)
         self.added += layout.added
         memory.make(self._connection, self._spec)
-        rejected.make(self._connection, self._spec)
+        rejected_table.make(self._connection, self._spec)
         record.note_made(self._session, made=True)
         self.checked = Checked(self._schema_version(), schema, layout)
 
@@ -214,7 +186,7 @@ class SqliteTransaction(ChangesBeside):
         if spec.keys and written.applied:
             record.note_order(self._session, order)
         set_aside = content.rejected(written.broken)
-        rejected.replace(connection, spec, plan.admitted, set_aside, time_text(now))
+        rejected.replace(self._session, plan.admitted, set_aside, now)
         seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
         return Outcome(written.applied, written.superseded, set_aside, seconds)
 

@@ -26,7 +26,7 @@ from leasehold.sinks.beside import record
 from leasehold.sinks.beside.watermarks import WATERMARK
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite import rejected
+from leasehold.sinks.sqlite import rejected_table
 from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import exists
 
@@ -39,7 +39,7 @@ def bring_up_to_date(session: Session, recorded: int) -> None:
     connection, spec = session.connection, session.spec
     if recorded < FORMAT:
         _widen(connection)
-        rejected.identify(connection, spec)
+        rejected_table.identify(connection, spec)
         _say_that_there_was_no_order(connection, spec)
         record.note_format(session, FORMAT)
     elif "enqueued_time" not in _columns(connection, WATERMARK):  # another table of an earlier release was here first

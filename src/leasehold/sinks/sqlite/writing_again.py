@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leasehold.sinks.beside import record, watermarks
+from leasehold.sinks.beside import clearing, record, watermarks
 from leasehold.sinks.beside.set_aside import retrying
 from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.rules.batch import Batch, Kept
@@ -18,7 +18,7 @@ from leasehold.sinks.rules.ordering import Key, PastOrder
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.rules.row_by_row import Order
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite import forgetting, memory
+from leasehold.sinks.sqlite import memory
 from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import Layout
 from leasehold.sinks.sqlite.writing import SqliteRows, write_rows
@@ -28,7 +28,7 @@ def write_again(session: Session, layout: Layout, batch: Batch, kept: Kept, orde
     """Write the rows that are kept, and the memory of their keys."""
     connection, spec = session.connection, session.spec
     content = content_of(batch, layout, kept)
-    if spec.keys and (cleared := forgetting.cleared_up_to(connection, spec)):
+    if spec.keys and (cleared := clearing.cleared_up_to(session)):
         keys = list(dict.fromkeys(content.rows.keys))
         content = retrying.without_doubtful(content, memory.known_places(connection, spec, keys), cleared)
     judge = _order(connection, spec, content, by_value=order.kind is not None)

@@ -159,11 +159,6 @@ def remove_above(session: Session, marks: Mapping[Lane, int]) -> None:
     )
 
 
-def remove_all(session: Session) -> None:
-    """The entity table is gone, and what was parked for it with it. The table of parked events is there."""
-    session.run(f"DELETE FROM {session.of(PARKED)} WHERE {MINE}", **mine_of(session.spec))
-
-
 def forget(session: Session, key: Mapping[str, str]) -> int:
     """Forget the parked events of an entity, by its key as text; how many there were. The table is there."""
     asked, values = session.asked("its", {"key": "text"}, ((text,) for text in texts_of(session.spec, key)))
