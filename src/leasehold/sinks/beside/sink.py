@@ -19,7 +19,6 @@ from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.beside.messages.kept import KeptMessages
 from leasehold.sinks.beside.messages.parking import ParkedMessages
-from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.messages.table import MESSAGES
 from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.beside.outbox.sending import KeptOutbox
@@ -29,6 +28,7 @@ from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import Access, BesideTransaction, Session
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.rules.batch import KnownEntity
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key

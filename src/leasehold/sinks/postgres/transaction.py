@@ -18,11 +18,11 @@ from leasehold.postgres.place import check_relations
 from leasehold.sinks.beside import clearing, record
 from leasehold.sinks.beside.clearing import CLEARED
 from leasehold.sinks.beside.messages import table as messages
-from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY
 from leasehold.sinks.beside.session import Places
 from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.trying import Tried
+from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.postgres import forgetting, identities, memory, rejected_table, states
 from leasehold.sinks.postgres.at_once import AtOnce, Chance

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from leasehold.sinks.beside import entities, record
 from leasehold.sinks.beside.messages import table as messages
-from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.session import Places
 from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.trying import Tried
+from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.columns import quoted
