@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from leasehold.sinks.beside.keys import text_of, texts_of
+from leasehold.sinks.beside.keys import text_of
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import MINE, Asked, Session, mine_of
 from leasehold.sinks.beside.versions import latest_of
@@ -54,16 +54,6 @@ def raised(session: Session, keys: Collection[Key], latest: Mapping[Key, OrderVa
         f"SELECT %(pipeline)s, %(name)s, its.key, 1, its.latest FROM {asked} WHERE true "
         "ON CONFLICT (pipeline, entity_table, key) DO UPDATE SET version = e.version + 1, "
         "latest = coalesce(excluded.latest, e.latest)",
-        **mine_of(session.spec),
-        **values,
-    )
-
-
-def forget(session: Session, key: Mapping[str, str]) -> int:
-    """Forget an entity, by its key as text; how many there were. The table is there."""
-    asked, values = session.asked("its", {"key": "text"}, ((text,) for text in texts_of(session.spec, key)))
-    return session.run(
-        f"DELETE FROM {session.of(ENTITY)} WHERE {MINE} AND key IN (SELECT its.key FROM {asked})",
         **mine_of(session.spec),
         **values,
     )

@@ -14,7 +14,7 @@ from leasehold.sinks.beside import entities, record, watermarks
 from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import Forgotten
-from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside.keys import texts_of
 from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY, MESSAGE_PARKED
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
@@ -128,19 +128,27 @@ class ChangesBeside(ABC):
     def forget(self, key: Mapping[str, str]) -> Forgotten:
         """Forget what is kept of an entity beside its row, by its key as text. Watermarks are locked."""
         spec = self.session.spec
-        of_keys = self.forget_key(key) if spec.memory and self.has(spec.memory) else 0
-        memories = {MESSAGE_ENTITY: messages.forget, ENTITY: entities.forget}
-        waiting = {
-            spec.rejected: rejected.forget,
-            PARKED: parked.forget,
-            OUTBOX: outbox.forget,
-            MESSAGE_PARKED: messages.forget_parked,
-        }
-        known, gone = (
-            sum(forget(self.session, key) for table, forget in each.items() if self.has(table))
-            for each in (memories, waiting)
-        )
-        return Forgotten(of_keys + known, gone)
+        memories = self.forget_key(key) if spec.memory and self.has(spec.memory) else 0
+        memories += self._forget_of(key, {MESSAGE_ENTITY: "key", ENTITY: "key"})
+        rows = rejected.forget(self.session, key) if self.has(spec.rejected) else 0
+        rows += self._forget_of(key, {PARKED: "key", OUTBOX: "entity", MESSAGE_PARKED: "key"})
+        return Forgotten(memories, rows)
+
+    def _forget_of(self, key: Mapping[str, str], shared: Mapping[str, str]) -> int:
+        """Remove what these tables, which several entity tables share, keep of an entity; how many rows.
+
+        Each table is given with its column of keys.
+        """
+        session, count = self.session, 0
+        asked, values = session.asked("its", {"key": "text"}, ((text,) for text in texts_of(session.spec, key)))
+        for table, column in shared.items():
+            if self.has(table):
+                count += session.run(
+                    f"DELETE FROM {session.of(table)} WHERE {MINE} AND {column} IN (SELECT its.key FROM {asked})",
+                    **mine_of(session.spec),
+                    **values,
+                )
+        return count
 
     def forget_dropped(self) -> None:
         """See `TableTransaction`."""
