@@ -69,7 +69,8 @@ class Session:
         return ""
 
     def oldest(self, table: str, time: str, where: str) -> str:
-        return f"rowid IN (SELECT rowid FROM {table} ORDER BY rowid LIMIT %(at_most)s) AND {time} < %(before)s"
+        first = f"SELECT rowid FROM {table} WHERE {where} ORDER BY rowid LIMIT %(at_most)s"
+        return f"rowid IN ({first}) AND {time} < %(before)s"
 
     def first_free(self, table: str, key: str, where: str) -> str:
         return f"({key}) IN (SELECT {key} FROM {table} WHERE {where})"
