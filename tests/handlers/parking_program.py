@@ -16,7 +16,7 @@ from typing import Any
 from leasehold import DeliverySettings, EventProcessor
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable, Retries
-from leasehold.sinks.sqlite import bookkeeping
+from leasehold.sinks.beside import watermarks
 from tests.handlers.handler_program import OFTEN, balance
 
 FOLDER = Path(sys.argv[1])
@@ -45,7 +45,7 @@ if __name__ == "__main__":
         rng=Random(1),
     )
     if sys.argv[3:] == ["die"] and (FOLDER / "mended").exists():
-        bookkeeping.count_change = die  # type: ignore[assignment]
+        watermarks.count_change = die  # type: ignore[assignment]
     made = EventProcessor(
         f"log:////{FOLDER}/log.db",
         f"sqlite:////{FOLDER}/store.db",

@@ -248,19 +248,19 @@ def stall(folder: Path, where: str) -> None:
         print("stopped", flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    from leasehold.sinks.sqlite import bookkeeping
+    from leasehold.sinks.beside import watermarks
 
     if where == "before":
         stop()
     else:
-        write = bookkeeping.set_watermarks
+        write = watermarks.write
 
-        def after(connection: Any, spec: Any, marks: Any) -> None:
-            write(connection, spec, marks)
+        def after(session: Any, marks: Any) -> None:
+            write(session, marks)
             if any(mark.sequence_number == 99 for mark in marks.values()):
                 stop()  # all is written, and not committed
 
-        bookkeeping.set_watermarks = after
+        watermarks.write = after
     result = table.apply(of_log(hub, 50, 100, 1), lambda name, partition: 9)
     refused = store.update_checkpoints([Checkpoint(group, "0", 99, 1)])
     print(f"applied {result.applied}, refused {result.refused_rows}, checkpoints refused {len(refused)}", flush=True)

@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 
 from leasehold.errors import SinkUnavailable
-from leasehold.sinks.beside.set_aside import kept
+from leasehold.sinks.beside import record, watermarks
+from leasehold.sinks.beside.set_aside import kept, rejected
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.beside.set_aside.kept import _Retry
-from leasehold.sinks.postgres import rejected
 from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
@@ -43,10 +43,10 @@ MADE = "CREATE TABLE flights (tail text PRIMARY KEY, status text CHECK (status <
 SIZE = 40
 
 POINTS: dict[str, tuple[Any, str]] = {
-    "claimed": (Bookkeeping, "recorded_order"),
+    "claimed": (record, "order"),
     "fitted": (PostgresTransaction, "fit"),
     "watermarks locked": (Bookkeeping, "lock_watermarks"),
-    "levels raised": (Bookkeeping, "set_watermarks"),
+    "levels raised": (watermarks, "write"),
     "staging emptied": (Staging, "make"),
     "staged": (Staging, "fill"),
     "keys gathered": (Memory, "gather"),
@@ -56,9 +56,9 @@ POINTS: dict[str, tuple[Any, str]] = {
     "keys remembered": (Memory, "remember_merged"),
     "rows written one by one": (Memory, "remember_apart"),
     "rejected": (rejected, "replace"),
-    "order recorded": (Bookkeeping, "record_order"),
+    "order recorded": (record, "note_order"),
     "written": (PostgresTransaction, "write"),
-    "none whole": (Bookkeeping, "leave_none_whole"),
+    "none whole": (watermarks, "leave_none_whole"),
     "committed": (PostgresSink, "_committed"),
 }
 """Where a writer can be killed: behind the function that is named."""
@@ -112,7 +112,7 @@ TRYING: dict[str, tuple[Any, str]] = {
     "keys locked": (Memory, "lock"),
     "rows written": (RowWriter, "write"),
     "tried keys remembered": (Memory, "remember_apart"),
-    "order recorded": (Bookkeeping, "record_order"),
+    "order recorded": (record, "note_order"),
     "rejected rows removed": (kept, "remove"),
     "set aside again": (rejected, "insert"),
     "committed": (PostgresSink, "_committed"),

@@ -8,9 +8,11 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+from leasehold.sinks.beside import watermarks
+from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.contract import EventId
 from leasehold.sinks.rules.row_by_row import RowWriter
-from leasehold.sinks.sqlite import bookkeeping, identities, rejected
+from leasehold.sinks.sqlite import identities, memory
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.writing import SqliteRows
 from leasehold.testing.sinks.duplicates import Sent, known_by
@@ -23,11 +25,11 @@ from tests.sinks.ranges import of, read
 from tests.waiting import PATIENCE
 
 POINTS: dict[str, tuple[Any, str]] = {
-    "before the rows": (bookkeeping, "watermarks"),
+    "before the rows": (watermarks, "read"),
     "rows": (RowWriter, "write"),
     "last rows": (SqliteRows, "attempt_last"),
     "rejected rows": (rejected, "insert"),
-    "memory of keys": (bookkeeping, "remember_keys"),
+    "memory of keys": (memory, "remember"),
     "identities remembered": (identities, "remember"),
     "identities forgotten": (identities, "forget"),
 }

@@ -11,8 +11,8 @@ import pytest
 
 from leasehold.errors import AlreadyInUse, OwnerLevelWentBack, SinkError
 from leasehold.sinks import open_sink
+from leasehold.sinks.beside import watermarks
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.sqlite import bookkeeping
 from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, batch, read
 
 NO_TEXT = "CAST(x'ff' AS TEXT)"
@@ -33,7 +33,7 @@ def spoil(folder: Path, how: str) -> None:
 def test_its_partition_is_in_dispute_until_a_reset_and_the_others_go_on(
     tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bookkeeping, "_said", set())
+    monkeypatch.setattr(watermarks, "_said", set())
     with closing(open_sink(f"sqlite:////{tmp_path}/table.db", UPSERT)) as sink:
         for entity, partition in (("a", "0"), ("b", "1")):
             sink.apply(batch(Row(entity, 1, 0, partition), ranges=[read(0, 1, partition=partition)]))

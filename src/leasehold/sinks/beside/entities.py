@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from leasehold.sinks.beside.keys import text_of, texts_of
+from leasehold.sinks.beside.keys import text_of
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import MINE, Asked, Session, mine_of
 from leasehold.sinks.beside.versions import latest_of
@@ -57,21 +57,6 @@ def raised(session: Session, keys: Collection[Key], latest: Mapping[Key, OrderVa
         **mine_of(session.spec),
         **values,
     )
-
-
-def forget(session: Session, key: Mapping[str, str]) -> int:
-    """Forget an entity, by its key as text; how many there were. The table is there."""
-    asked, values = session.asked("its", {"key": "text"}, ((text,) for text in texts_of(session.spec, key)))
-    return session.run(
-        f"DELETE FROM {session.of(ENTITY)} WHERE {MINE} AND key IN (SELECT its.key FROM {asked})",
-        **mine_of(session.spec),
-        **values,
-    )
-
-
-def forget_all(session: Session) -> None:
-    """Forget all entities of the table. The table of versions is there."""
-    session.run(f"DELETE FROM {session.of(ENTITY)} WHERE {MINE}", **mine_of(session.spec))
 
 
 def _rows(session: Session, keys: Collection[Key]) -> dict[str, tuple[int, object]]:

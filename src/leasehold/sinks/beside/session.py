@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.rejected import Rejected
@@ -20,10 +21,12 @@ from leasehold.sinks.rules.table import TableSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MINE", "Access", "Asked", "BesideTransaction", "Kind", "Session", "mine_of", "names_in"]
+__all__ = ["MINE", "Access", "Asked", "BesideTransaction", "Kind", "Places", "Session", "mine_of", "names_in"]
 
 T = TypeVar("T")
 Kind = Literal["text", "bigint", "timestamptz"]
+Places = Mapping[Lane, int]
+"""A sequence number of each of some partitions."""
 Asked = tuple[str, dict[str, Any]]
 """Rows that a statement is given: as SQL that names them in a FROM, and the values to give with it."""
 
@@ -59,8 +62,8 @@ class Session(Protocol):
         """The first value of the first row that a query gives, None where it gives none."""
         ...
 
-    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement once for each of `values`, in their order."""
+    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
+        """Run a statement once for each of `values`, in their order; return how many rows they concerned."""
         ...
 
     def there(self, table: str) -> bool:
@@ -84,6 +87,18 @@ class Session(Protocol):
         """What a SELECT ends with that locks its rows; empty where a transaction has locked the whole database."""
         ...
 
+    @property
+    def sharing(self) -> str:
+        """What a SELECT ends with that keeps its rows as they are, and lets others do the same."""
+        ...
+
+    def oldest(self, table: str, time: str, where: str) -> str:
+        """SQL for whether a row is one of the first %(at_most)s of this WHERE, and has a time before %(before)s.
+
+        `time` is a column in which times rise with the rows.
+        """
+        ...
+
     def first_free(self, table: str, key: str, where: str) -> str:
         """SQL for whether a row is among those of this WHERE that nobody else has locked. `key` are its key columns."""
         ...
@@ -95,6 +110,15 @@ class Session(Protocol):
     @property
     def rejected_columns(self) -> str:
         """What a rejected row has behind its place: body, whether that is text kept as bytes, reason, source, time."""
+        ...
+
+    def kept_body(self, body: object) -> Mapping[str, Any]:
+        """The body of a rejected row as it is kept, by column."""
+        ...
+
+    @property
+    def dead_letter(self) -> str:
+        """SQL for whether a rejected row is of an event that its handler has failed on."""
         ...
 
     @property
@@ -116,6 +140,10 @@ class Session(Protocol):
 
     def number(self, column: str) -> str:
         """SQL for a column of numbers, 0 where others have left no number."""
+        ...
+
+    def anything(self, column: str) -> str:
+        """SQL for a column of numbers as it is, where others may have left anything: what gives a text is bytes."""
         ...
 
 
@@ -149,6 +177,23 @@ class BesideTransaction(Protocol):
 
     def count_change(self, lanes: Collection[Lane] | None = None) -> None:
         """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
+        ...
+
+    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
+        """Keep these watermarks from changing, also those that are missing; with `others` all that the table has."""
+        ...
+
+    def forget(self, key: Mapping[str, str]) -> Forgotten:
+        """Forget what is kept of an entity beside its row, by its key as text. Watermarks are locked."""
+        ...
+
+    def clear_keys(
+        self, old: Places, old_of_deleted: Places, after: tuple[object, ...] | None, at_most: int
+    ) -> tuple[Sequence[tuple[Lane, int]], tuple[object, ...] | None]:
+        """Clear what is known of keys whose last event is at or below these places, of those behind `after`.
+
+        Returns the events that had written these keys last, and where to go on, None after the last key.
+        """
         ...
 
 

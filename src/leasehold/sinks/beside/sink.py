@@ -6,18 +6,19 @@ Owns which table each of these needs, and what is locked first. A database bring
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
 
-from leasehold.sinks.beside import entities
+from leasehold.sinks.beside import clearing, entities
+from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
+from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
 from leasehold.sinks.beside.messages.kept import KeptMessages
 from leasehold.sinks.beside.messages.parking import ParkedMessages
-from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.messages.table import MESSAGES
 from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.beside.outbox.sending import KeptOutbox
@@ -27,6 +28,7 @@ from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import Access, BesideTransaction, Session
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.rules.batch import KnownEntity
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
@@ -48,6 +50,26 @@ class BesideSink(ABC):
 
     @abstractmethod
     def check_states(self, *, referred: bool = False) -> None: ...
+
+    def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
+        """See `Forgets`."""
+
+        def once(transaction: BesideTransaction) -> Forgotten:
+            transaction.lock_watermarks([], others=True)
+            transaction.count_change()
+            return transaction.forget(key)
+
+        return self._access.changed(once)
+
+    def clear(
+        self, retention: Retention, now: float, after: tuple[object, ...] | None = None, at_most: int = AT_A_TIME
+    ) -> Cleared:
+        """See `Forgets`."""
+
+        def once(transaction: BesideTransaction) -> Cleared:
+            return clearing.clear(transaction, retention, now, after, at_most)
+
+        return self._access.changed(once, *((PLACE, CLEARED) if retention.note_every and self.spec.memory else ()))
 
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""

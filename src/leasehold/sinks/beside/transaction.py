@@ -6,26 +6,30 @@ Owns what is refused where a table is gone that was there, and what is counted a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leasehold.sinks.beside import entities
+from leasehold.sinks.beside import entities, record, watermarks
+from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import Forgotten
-from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside.keys import texts_of
 from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY, MESSAGE_PARKED
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.table import PARKED
-from leasehold.sinks.beside.session import Session
+from leasehold.sinks.beside.session import MINE, Session, mine_of
+from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.emitted import EmittedEvent
-from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import Parking
+from leasehold.sinks.rules.rejected import Rejected
+from leasehold.sinks.rules.remembered_order import TableOrder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,12 +55,40 @@ class ChangesBeside(ABC):
         """The versions of these, which nobody else changes until the transaction ends. The table is there."""
 
     @abstractmethod
-    def forget_memory(self, key: Mapping[str, str]) -> Forgotten:
-        """Forget what is known of a key, and the rejected rows of an entity."""
+    def forget_key(self, key: Mapping[str, str]) -> int:
+        """Forget what is known of a key, as text; how many there were. The memory of keys is there."""
 
     @abstractmethod
+    def drop_memories(self) -> None:
+        """Drop what is known of keys, and of what producers have sent, with the entity table."""
+
+    def recorded_order(self) -> TableOrder:
+        """See `TableTransaction`."""
+        return record.order(self.session)
+
+    def reader_beside(self, hub: str) -> str | None:
+        """See `TableTransaction`."""
+        return watermarks.reader_beside(self.session, hub)
+
+    def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
+        """See `TableTransaction`."""
+        return watermarks.read(self.session, hubs)
+
+    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
+        """See `TableTransaction`."""
+        watermarks.write(self.session, marks)
+
+    def leave_none_whole(self) -> None:
+        """See `TableTransaction`."""
+        watermarks.leave_none_whole(self.session)
+
     def count_change(self, lanes: Collection[Lane] | None = None) -> None:
         """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
+        watermarks.count_change(self.session, lanes)
+
+    def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
+        """Set rows aside, of events that have none."""
+        rejected.insert(self.session, rows, now)
 
     def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
         """See `WritesBeside`."""
@@ -95,14 +127,58 @@ class ChangesBeside(ABC):
 
     def forget(self, key: Mapping[str, str]) -> Forgotten:
         """Forget what is kept of an entity beside its row, by its key as text. Watermarks are locked."""
-        found = self.forget_memory(key)
-        memories = {MESSAGE_ENTITY: messages.forget, ENTITY: entities.forget}
-        waiting = {PARKED: parked.forget, OUTBOX: outbox.forget, MESSAGE_PARKED: messages.forget_parked}
-        known, gone = (
-            sum(forget(self.session, key) for table, forget in each.items() if self.has(table))
-            for each in (memories, waiting)
-        )
-        return Forgotten(found.memories + known, found.rejected + gone)
+        spec = self.session.spec
+        memories = self.forget_key(key) if spec.memory and self.has(spec.memory) else 0
+        memories += self._forget_of(key, {MESSAGE_ENTITY: "key", ENTITY: "key"})
+        rows = rejected.forget(self.session, key) if self.has(spec.rejected) else 0
+        rows += self._forget_of(key, {PARKED: "key", OUTBOX: "entity", MESSAGE_PARKED: "key"})
+        return Forgotten(memories, rows)
+
+    def _forget_of(self, key: Mapping[str, str], shared: Mapping[str, str]) -> int:
+        """Remove what these tables, which several entity tables share, keep of an entity; how many rows.
+
+        Each table is given with its column of keys.
+        """
+        session, count = self.session, 0
+        asked, values = session.asked("its", {"key": "text"}, ((text,) for text in texts_of(session.spec, key)))
+        for table, column in shared.items():
+            if self.has(table):
+                count += session.run(
+                    f"DELETE FROM {session.of(table)} WHERE {MINE} AND {column} IN (SELECT its.key FROM {asked})",
+                    **mine_of(session.spec),
+                    **values,
+                )
+        return count
+
+    def forget_dropped(self) -> None:
+        """See `TableTransaction`."""
+        self.count_change()
+        self._forget_all(PLACE)  # a reset: events are applied anew
+        if self.session.there(self.session.spec.name):
+            return
+        self._forget_all(PARKED, ENTITY)
+        record.note_made(self.session, made=False)
+        record.forget_order(self.session)
+        self.drop_memories()
+
+    def forget_keys(self) -> None:
+        """See `TableTransaction`."""
+        self._forget_all(CLEARED, ENTITY)
+        record.forget_order(self.session)
+        memory = self.session.spec.memory
+        if memory and self.has(memory):
+            self.session.run(f"DELETE FROM {self.session.of(memory)}")
+
+    def _forget_all(self, *shared: str) -> None:
+        """Remove what these tables, which several entity tables share, keep of this one."""
+        for table in shared:
+            if self.has(table):
+                self.session.run(f"DELETE FROM {self.session.of(table)} WHERE {MINE}", **mine_of(self.session.spec))
+
+    def has_rows(self) -> bool:
+        """See `TableTransaction`."""
+        name = self.session.spec.name
+        return self.has(name) and bool(self.session.one(f"SELECT EXISTS (SELECT 1 FROM {self.session.of(name)})"))
 
     def _check(self, table: str) -> None:
         if not self.has(table):

@@ -1,23 +1,24 @@
-"""What a Postgres database keeps beside an entity table: whose it is, and how far it has come.
+"""What Postgres alone does beside an entity table: it makes what all tables of a schema share, and locks watermarks.
 
-Owns these tables, and their SQL:
+Owns the making of these tables, the locks, and the numbers that stand for partitions:
 
     leasehold_table        one row a table: format, pipeline, mode, keys, identity of the sink, and what orders it
+                           (`sinks.beside.record`)
     leasehold_watermark    one row a pipeline, table, hub, consumer group and partition; its `id` stands for hub and
-                           partition in the memory of keys
+                           partition in the memory of keys (`sinks.beside.watermarks`)
     leasehold_dropped      one row a rejected row that a person has dropped (`sinks.beside.set_aside`)
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
-    leasehold_parked       one row an event that waits until its handler is tried again (`parked`)
+    leasehold_parked       one row an event that waits until its handler is tried again (`sinks.beside.parking`)
     leasehold_outbox       one row an event that a handler has emitted, until it is sent (`sinks.beside.outbox`)
     leasehold_message, leasehold_message_sent, leasehold_message_entity, leasehold_message_parked
                            messages of queues that are done, what they were sent as, versions of entities, and messages
-                           that wait (`messages`)
-    leasehold_entity       one row an entity whose events are in several partitions: its version (`states.versions`)
+                           that wait (`sinks.beside.messages`)
+    leasehold_entity       one row an entity whose events are in several partitions: its version
+                           (`sinks.beside.entities`)
     leasehold_staged       rows on their way from tasks (`staged.table`)
-    leasehold_key_<table>  one row a key of an upserted table: the event that wrote it last (`memory`)
-    <table>_rejected       the events that were set aside (`rejected`)
 
-    leasehold_identity_<table>  one row an identity of an event, with `deduplicate_by` (`identities`)
+Beside each entity table are `leasehold_key_<table>` (`memory`), `<table>_rejected` (`rejected`) and, with
+`deduplicate_by`, `leasehold_identity_<table>` (`identities`).
 
 They are in the schema of the entity table. The shared ones are made by whoever comes first, under an advisory lock, and
 so is what belongs to one table. Every function here runs inside a transaction of the caller's.
@@ -34,20 +35,17 @@ then rejected rows that are tried again or dropped, versions of entities by key,
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import psycopg
 
 from leasehold.errors import UsageError
 from leasehold.model import BEFORE_FIRST
+from leasehold.sinks.beside.watermarks import OF_READER, WATERMARK, of_reader
 from leasehold.sinks.postgres.names import NEEDED, SHARED
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staged import table as staged_table
-from leasehold.sinks.rules import claims
-from leasehold.sinks.rules.claims import TableRecord
-from leasehold.sinks.rules.fence import Lane, Watermark
-from leasehold.sinks.rules.remembered_order import TableOrder
+from leasehold.sinks.rules.fence import Lane
 
 FORMAT = 2
 """The format of the bookkeeping that this version writes, and the highest that it reads."""
@@ -116,18 +114,16 @@ SCHEMA = (
     "CREATE INDEX IF NOT EXISTS leasehold_outbox_lane ON {outbox} (pipeline, entity_table, hub, partition, number)",
     *staged_table.SCHEMA,
 )
-_MINE = "pipeline = %(pipeline)s AND entity_table = %(name)s AND consumer_group = %(group)s"
 _LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partition)"
 
 
 class Bookkeeping:
-    """What is kept beside the table of `session`."""
+    """What is kept beside the table of `session`, as far as only Postgres does it so."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        names, spec = session.names, session.spec
-        self._table, self._watermark = names.of("leasehold_table"), names.of("leasehold_watermark")
-        self._mine = {"pipeline": spec.pipeline, "name": spec.name, "group": spec.consumer_group}
+        self._watermark = session.of(WATERMARK)
+        self._mine = of_reader(session.spec)
 
     def make_shared(self, needed: Sequence[str] = NEEDED) -> bool:
         """Make the tables that all entity tables of the schema share, unless those needed are there; whether they
@@ -160,87 +156,6 @@ class Bookkeeping:
         )
         return bool(self._session.one(query, names=names, watermark=self._watermark.replace("%%", "%")))
 
-    def claim(self) -> str:
-        """Make the table this pipeline's if it is nobody's, and return the identity of the sink."""
-        spec = self._session.spec
-        record = self._record()
-        if record is None:
-            for other in claims.neighbours(spec):
-                if self._session.one(f"SELECT name FROM {self._table} WHERE name = %(other)s", other=other):
-                    raise claims.too_near(spec, other)
-            self._session.run(
-                f"INSERT INTO {self._table} (name, format, pipeline, mode, keys, sink_id) "
-                "VALUES (%(name)s, %(format)s, %(pipeline)s, %(mode)s, %(keys)s, %(id)s) ON CONFLICT DO NOTHING",
-                **self._mine,
-                format=FORMAT,
-                mode=spec.mode,
-                keys=claims.keys_text(spec),
-                id=str(uuid.uuid4()),
-            )
-            record = self._record()
-            assert record is not None  # rows of this table are never removed
-        claims.check_record(spec, record, FORMAT)
-        if record.format < FORMAT:
-            self.lock_watermarks([], others=True)  # first, as everybody does
-            self._session.run(
-                f"UPDATE {self._table} SET format = %(format)s WHERE name = %(name)s AND format < %(format)s",
-                **self._mine,
-                format=FORMAT,
-            )
-        return record.sink_id
-
-    def _record(self) -> TableRecord | None:
-        rows = self._session.rows(
-            f"SELECT format, pipeline, mode, keys, sink_id FROM {self._table} WHERE name = %(name)s", **self._mine
-        )
-        return TableRecord(*rows[0]) if rows else None
-
-    # the order of the rows
-
-    def recorded_order(self) -> TableOrder:
-        """What is recorded of the order of the table's rows. While that is not all, nobody else can record it."""
-        query = f"SELECT ordered_by, sequence_by, deletes FROM {self._table} WHERE name = %(name)s"
-        [row] = self._session.rows(query, **self._mine)
-        if row[0] is None or row[2] is None:
-            [row] = self._session.rows(f"{query} FOR UPDATE", **self._mine)
-        return TableOrder(*row)
-
-    def record_order(self, order: TableOrder) -> None:
-        """Note what the rows just written were ordered by."""
-        recorded = self.recorded_order()
-        if (now := recorded.after(order)) != recorded:
-            self._set_order(now)
-
-    def forget_order(self) -> None:
-        """Rule 3 of `remembered_order`, as far as the record goes."""
-        self._set_order(TableOrder(None, None, None))
-
-    def _set_order(self, order: TableOrder) -> None:
-        self._session.run(
-            f"UPDATE {self._table} SET ordered_by = %(ordered_by)s, sequence_by = %(kind)s, deletes = %(deletes)s "
-            "WHERE name = %(name)s",
-            **self._mine,
-            ordered_by=order.expression,
-            kind=order.kind,
-            deletes=order.deletes,
-        )
-
-    # whether the table was there
-
-    def was_made(self) -> bool:
-        """Whether the entity table has been there."""
-        return bool(self._session.one(f"SELECT made FROM {self._table} WHERE name = %(name)s", **self._mine))
-
-    def note_made(self, *, made: bool) -> None:
-        """Note whether the entity table is there."""
-        self._session.run(
-            f"UPDATE {self._table} SET made = %(made)s WHERE name = %(name)s AND made <> %(made)s",
-            **self._mine,
-            made=made,
-        )
-
-    # watermarks
-
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool, missing: bool = True) -> None:
         """Insert those that are `missing`, and lock all that are there in the order of their keys."""
         hubs, partitions = _parted(sorted(lanes))
@@ -249,7 +164,7 @@ class Bookkeeping:
                 f"INSERT INTO {self._watermark} (pipeline, entity_table, consumer_group, hub, partition, "
                 "sequence_number, owner_level, whole, disputed) "
                 "SELECT %(pipeline)s, %(name)s, %(group)s, hub, partition, %(before)s, 0, false, false "
-                f"FROM {_LANES} WHERE NOT EXISTS (SELECT 1 FROM {self._watermark} AS w WHERE {_MINE} "
+                f"FROM {_LANES} WHERE NOT EXISTS (SELECT 1 FROM {self._watermark} AS w WHERE {OF_READER} "
                 "AND w.hub = asked.hub AND w.partition = asked.partition) "
                 'ORDER BY hub COLLATE "C", partition COLLATE "C" ON CONFLICT DO NOTHING',
                 **self._mine,
@@ -259,29 +174,18 @@ class Bookkeeping:
             )
         those = "" if others else f"AND (hub, partition) IN (SELECT hub, partition FROM {_LANES}) "
         self._session.run(
-            f"SELECT 1 FROM {self._watermark} WHERE {_MINE} {those}ORDER BY hub, partition FOR UPDATE",
+            f"SELECT 1 FROM {self._watermark} WHERE {OF_READER} {those}ORDER BY hub, partition FOR UPDATE",
             **self._mine,
             hubs=hubs,
             partitions=partitions,
         )
-
-    def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
-        """The watermarks of all partitions of these hubs that have one."""
-        rows = self._session.rows(
-            "SELECT hub, partition, sequence_number, owner_level, whole, disputed, changes, "
-            "CASE WHEN timed_number = sequence_number THEN enqueued_time END "
-            f"FROM {self._watermark} WHERE {_MINE} AND hub = ANY(%(hubs)s::text[])",
-            **self._mine,
-            hubs=[*hubs],
-        )
-        return {(hub, partition): Watermark(*mark) for hub, partition, *mark in rows}
 
     def lane_ids(self, lanes: Iterable[Lane]) -> dict[Lane, int]:
         """The number that stands for each of these partitions, whose watermarks are there."""
         hubs, partitions = _parted(lanes)
         rows = self._session.rows(
             f"SELECT hub, partition, id FROM {self._watermark} "
-            f"WHERE {_MINE} AND (hub, partition) IN (SELECT hub, partition FROM {_LANES})",
+            f"WHERE {OF_READER} AND (hub, partition) IN (SELECT hub, partition FROM {_LANES})",
             **self._mine,
             hubs=hubs,
             partitions=partitions,
@@ -294,59 +198,6 @@ class Bookkeeping:
             f"SELECT id, hub, partition FROM {self._watermark} WHERE id = ANY(%(ids)s::bigint[])", ids=[*ids]
         )
         return {number: (hub, partition) for number, hub, partition in rows}
-
-    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
-        """Write watermarks as they are given, but for their counts of changes, which stay."""
-        if not marks:
-            return
-        lanes = sorted(marks)
-        hubs, partitions = _parted(lanes)
-        ordered = [marks[lane] for lane in lanes]
-        written = self._session.run(
-            f"INSERT INTO {self._watermark} AS w (pipeline, entity_table, consumer_group, hub, partition, "
-            "sequence_number, owner_level, whole, disputed, timed_number, enqueued_time) "
-            "SELECT %(pipeline)s, %(name)s, %(group)s, given.* FROM unnest(%(hubs)s::text[], %(partitions)s::text[], "
-            "%(numbers)s::bigint[], %(levels)s::bigint[], %(whole)s::boolean[], %(disputed)s::boolean[], "
-            "%(numbers)s::bigint[], %(times)s::double precision[]) AS given "
-            "ON CONFLICT (pipeline, entity_table, consumer_group, hub, partition) DO UPDATE SET "
-            "sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, "
-            "whole = excluded.whole, disputed = excluded.disputed, timed_number = excluded.timed_number, "
-            "enqueued_time = excluded.enqueued_time",
-            **self._mine,
-            hubs=hubs,
-            partitions=partitions,
-            numbers=[mark.sequence_number for mark in ordered],
-            levels=[mark.owner_level for mark in ordered],
-            whole=[mark.whole for mark in ordered],
-            disputed=[mark.disputed for mark in ordered],
-            times=[mark.enqueued_time for mark in ordered],
-        )
-        claims.check_marked(self._session.spec, written, len(ordered))
-
-    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
-        """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
-        hubs, partitions = _parted(lanes or ())
-        those = "" if lanes is None else f" AND (hub, partition) IN (SELECT hub, partition FROM {_LANES})"
-        self._session.run(
-            f"UPDATE {self._watermark} SET changes = changes + 1 WHERE {_MINE}{those}",
-            **self._mine,
-            hubs=hubs,
-            partitions=partitions,
-        )
-
-    def leave_none_whole(self) -> None:
-        """Note that nobody knows what the last batch has read: rule 9 of the fence."""
-        self._session.run(f"UPDATE {self._watermark} SET whole = false WHERE {_MINE} AND whole", **self._mine)
-
-    def reader_beside(self, hub: str) -> str | None:
-        """Another consumer group that the table has been filled by from this hub."""
-        found = self._session.one(
-            f"SELECT consumer_group FROM {self._watermark} WHERE pipeline = %(pipeline)s AND entity_table = %(name)s "
-            "AND consumer_group <> %(group)s AND hub = %(hub)s LIMIT 1",
-            **self._mine,
-            hub=hub,
-        )
-        return None if found is None else str(found)
 
 
 def _parted(lanes: Iterable[Lane]) -> tuple[Sequence[str], Sequence[str]]:

@@ -12,7 +12,7 @@ second finds them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from leasehold.sinks.postgres.catalog import Relation, TableColumn, kind_of_rela
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
-from leasehold.sinks.rules.columns import addable, how_to_add, stored_fields
+from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, refuse_columns, stored_fields
 from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 
 FILLFACTOR = 50
@@ -177,9 +177,7 @@ class Layout:
         if not self.keys:
             return statement
         others = [quoted(target.name) for place, target in enumerate(self.targets) if place not in self.keys]
-        update = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
-        keys = ", ".join(quoted(target.name) for target in self.key_targets)
-        return f"{statement} ON CONFLICT ({keys}) DO {update}"
+        return f"{statement} {on_conflict((quoted(target.name) for target in self.key_targets), others)}"
 
 
 def _longest(column: Any) -> int:
@@ -231,7 +229,7 @@ def _new_columns(session: Session, fields: Sequence[pa.Field], found: Relation) 
     if missing and not session.one(_MAY_ALTER, schema=session.names.schema, name=session.spec.name):
         what = "is not in the table, and only the table's owner may add it: let a member of that role do so, by "
         table = session.names.table.replace("%%", "%")
-        refuse(
+        refuse_columns(
             session.spec, [(name, f"{what}ALTER TABLE {table} ADD COLUMN {quoted(name)} {it}") for name, it in missing]
         )
     return [TableColumn(name, declared, False, False, False, False, False, True) for name, declared in missing]
@@ -250,19 +248,12 @@ def _create(session: Session, fields: Sequence[pa.Field]) -> str:
             wrong.append((field.name, "has no type to make a column of: cast the null, or make the table yourself"))
         else:
             parts.append(f"{quoted(field.name)} {declared}{' NOT NULL' if folded(field.name) in keys else ''}")
-    refuse(spec, wrong)
+    refuse_columns(spec, wrong)
     if spec.keys:
         written = {folded(field.name): field.name for field in fields}
         parts.append(f"PRIMARY KEY ({', '.join(quoted(written[folded(key)]) for key in ordered_keys(spec))})")
     room = f" WITH (fillfactor = {FILLFACTOR})" if spec.keys else ""
     return f"CREATE TABLE {session.names.table} ({', '.join(parts)}){room}"
-
-
-def refuse(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:
-    """Raise `SchemaMismatch` that names each column with what is wrong with it, if there is any."""
-    lines = [f"  {name}: {what}" for name, what in wrong]
-    if lines:
-        raise SchemaMismatch("\n".join([f"the DataFrame does not fit the table {spec.name}:", *lines]))
 
 
 def compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> Layout:
@@ -295,11 +286,11 @@ def compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> La
             for column in found.columns
             if column.not_null and not column.has_default and not column.computed and column.name not in given
         ]
-    refuse(spec, wrong)
+    refuse_columns(spec, wrong)
     places = {folded(field.name): place for place, field in enumerate(fields)}
     keys = tuple(places[folded(key)] for key in ordered_keys(spec))
     if keys and (problem := _key_problem(spec, found, [targets[place].name for place in keys])):
-        refuse(spec, [(", ".join(spec.keys), problem)])
+        refuse_columns(spec, [(", ".join(spec.keys), problem)])
     return Layout(tuple(field.name for field in fields), keys, tuple(targets), found)
 
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.messages.table import MESSAGES
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.record import TABLE
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.watermarks import WATERMARK
 from leasehold.sinks.rules.table import TableSpec
 
-NEEDED = ("leasehold_table", "leasehold_watermark")
+NEEDED = (TABLE, WATERMARK)
 """The tables without which there is no entity table in a schema."""
-
-PLACE, CLEARED = "leasehold_place", "leasehold_cleared"
-"""Where partitions were, and when; and up to where memories of keys may have been cleared."""
 
 STAGED = "leasehold_staged"
 """Where tasks put the rows of a batch, for the driver to merge."""

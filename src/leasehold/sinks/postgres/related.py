@@ -22,6 +22,7 @@ from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted, sent
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.trial import show_definition, tried_row, undone
+from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.related import EntityStep, Gone, Row
 
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -119,8 +120,7 @@ class Steps:
         if not any(_names_rows(index) and index.columns == set(row.keys) for index in its.unique):
             raise UsageError(no_unique_index(row))
         others = [quoted(name) for name in row.values if name not in row.keys]
-        sets = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
-        ending = f"ON CONFLICT ({', '.join(map(quoted, row.keys))}) DO {sets}"
+        ending = on_conflict(map(quoted, row.keys), others)
         its_key = " AND ".join(
             f"t.{name} = {cast}" for name, cast, key in zip(names, casts, row.values, strict=True) if key in row.keys
         )

@@ -79,6 +79,16 @@ class Session:
         """What a SELECT ends with that locks its rows."""
         return "FOR UPDATE"
 
+    @property
+    def sharing(self) -> str:
+        """What a SELECT ends with that keeps its rows as they are, and lets others do the same."""
+        return "FOR SHARE"
+
+    def oldest(self, table: str, time: str, where: str) -> str:
+        """Whether a row is one of the first of this WHERE with such a time that nobody else has locked."""
+        old = f"{where} AND {time} < %(before)s::timestamptz ORDER BY {time} LIMIT %(at_most)s"
+        return self.first_free(table, "ctid", old)
+
     def first_free(self, table: str, key: str, where: str) -> str:
         """Whether a row is among those of this WHERE that nobody else has locked."""
         return f"ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {where} FOR UPDATE SKIP LOCKED))"
@@ -91,6 +101,17 @@ class Session:
     def rejected_columns(self) -> str:
         """What a rejected row has behind its place."""
         return f"body, is_text, reason, source, {self.time_text('rejected_at')}"
+
+    def kept_body(self, body: object) -> Mapping[str, Any]:
+        """The body of a rejected row as it is kept, by column."""
+        kept, is_text = bytes_of(body)
+        return {"body": kept, "is_text": is_text}
+
+    @property
+    def dead_letter(self) -> str:
+        """Whether a rejected row is of an event that its handler has failed on; JSON of others may be none."""
+        space = "[[:space:]]*"
+        return f"""source ~ '"deliveries":{space}[0-9]+,{space}"traceback":{space}"'"""
 
     @property
     def serial(self) -> str:
@@ -113,6 +134,10 @@ class Session:
         """A column of numbers, which are numbers."""
         return column
 
+    def anything(self, column: str) -> str:
+        """A column of numbers, which are numbers."""
+        return column
+
     def run(self, statement: str, **values: Any) -> int:
         """Run a statement; return how many rows it concerned."""
         with self.connection.cursor() as cursor:
@@ -128,21 +153,26 @@ class Session:
         rows = self.rows(statement, **values)
         return rows[0][0] if rows else None
 
-    def many(self, statement: str, values: Sequence[Sequence[Any] | Mapping[str, Any]]) -> None:
-        """Run a statement once for each of `values`, in their order, without waiting in between."""
+    def many(self, statement: str, values: Sequence[Sequence[Any] | Mapping[str, Any]]) -> int:
+        """Run a statement once for each of `values`, in their order, without waiting in between.
+
+        Returns how many rows they concerned.
+        """
         if not values:
-            return
+            return 0
         failed: Exception | None = None
-        try:
-            with self.connection.pipeline() if _PIPELINE else nullcontext(), self.connection.cursor() as cursor:
-                try:
-                    cursor.executemany(statement, values)
-                except Exception as error:  # noqa: BLE001  raised below: within, psycopg logs what the end raises
-                    failed = error
-        except psycopg.Error as error:
-            failed = failed or error
-        if failed is not None:
-            raise failed
+        with self.connection.cursor() as cursor:
+            try:
+                with self.connection.pipeline() if _PIPELINE else nullcontext():
+                    try:
+                        cursor.executemany(statement, values)
+                    except Exception as error:  # noqa: BLE001  raised below: within, psycopg logs what the end raises
+                        failed = error
+            except psycopg.Error as error:
+                failed = failed or error
+            if failed is not None:
+                raise failed
+            return cursor.rowcount
 
     def missing_rights(self, table: str, rights: Sequence[str]) -> list[str]:
         """Which of these rights on a table that is there this user has not."""
@@ -163,6 +193,13 @@ class Session:
         before = self.one(change, name=name, value=value)
         yield
         self.one(change, name=name, value=before)
+
+
+def bytes_of(body: object) -> tuple[bytes | None, bool]:
+    """A body as it is kept, and whether it is text: it may have a NUL, which Postgres holds in no text."""
+    if body is None or isinstance(body, bytes):
+        return body, False
+    return str(body).encode("utf-8", "replace"), True
 
 
 def _fits(value: object) -> bool:

@@ -19,7 +19,7 @@ What the server undoes for others' sake (a deadlock, a serialization failure) is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,15 +32,16 @@ from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
-from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
+from leasehold.sinks.beside import contents
+from leasehold.sinks.beside.outbox.table import OUTBOX
+from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
-from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.features import ALL
-from leasehold.sinks.postgres import contents, forgetting, names, related, states
+from leasehold.sinks.postgres import names, related, states
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.session import Session, check_same, gone, settings_of, until_it_stays
@@ -150,38 +151,13 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
 
     def contents(self) -> TableContents:
         """How much the table holds. Makes nothing."""
-        with self._using() as session:
-            return contents.of_tables(session, self._connections.shown)
+        with self._looking(self.spec.name, self.spec.rejected) as session:
+            return contents.of_tables(session)
 
     def set_aside_counts(self) -> SetAsideCounts:
         """See `KeepsRejected`."""
-        with self._using() as session:
-            return contents.set_aside(session, self._connections.shown)
-
-    def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
-        """See `Forgets`."""
-
-        def once() -> Forgotten:
-            with self._claimed() as transaction:
-                transaction.check_beside()
-                transaction.lock_watermarks([], others=True)
-                transaction.bookkeeping.count_change()
-                return transaction.forget(key)
-
-        return self._again(once)
-
-    def clear(
-        self, retention: Retention, now: float, after: tuple[object, ...] | None = None, at_most: int = AT_A_TIME
-    ) -> Cleared:
-        """See `Forgets`."""
-
-        def once() -> Cleared:
-            with self._claimed() as transaction:
-                transaction.need(DROPPED, names.PLACE, names.CLEARED)
-                transaction.check_beside()
-                return forgetting.clear(transaction.session, transaction.bookkeeping, retention, now, after, at_most)
-
-        return self._again(once)
+        with self._looking(self.spec.rejected, PARKED, OUTBOX) as session:
+            return contents.set_aside(session)
 
     @property
     def rejected_rows(self) -> RejectedRows:
@@ -221,7 +197,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         """Whether the table is there, and what it would be given; nothing is made, and nobody who writes waits long."""
         there, added = False, tuple[str, ...]()
         with suppress(_Looked), self._claimed() as transaction:
-            there = transaction.is_there()
+            there = transaction.session.there(self.spec.name)
             if schema is not None:
                 transaction.fit(schema, only_look=True)
                 added = transaction.added

@@ -16,7 +16,7 @@ import pyarrow as pa
 from leasehold.errors import ConfigError
 from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.base import SpoiledState
-from leasehold.sinks.beside.messages import rows
+from leasehold.sinks.beside.states import misfit, ordered, refuse_constraints, row_of
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout, compared
 from leasehold.sinks.postgres.names import quoted
@@ -62,19 +62,19 @@ def write(session: Session, schema: pa.Schema, layout: Layout, key: Key, state: 
     """Write one state, None for none. Raises `UsageError` for one that the table refuses: it is the state's fault."""
     spec, table = session.spec, session.names.table
     if state is None:
-        given = {f"k{place}": value for place, value in enumerate(rows.ordered(spec, key))}
+        given = {f"k{place}": value for place, value in enumerate(ordered(spec, key))}
         terms = []
         for place, target in enumerate(layout.key_targets):
             staged = f"%(k{place})s::{target.carrier}"
             terms.append(f"{quoted(target.name)} = {target.held(staged)}")
         session.run(f"DELETE FROM {table} WHERE {' AND '.join(terms)}", **given)
         return
-    row = rows.row_of(spec, schema, key, state)
+    row = row_of(spec, schema, key, state)
     given = {}
     for place, name in enumerate(layout.columns):
         encoded = encode(row[name])
         if encoded.problems:
-            raise rows.misfit(spec, key, f"{name} {encoded.problems[0]}")
+            raise misfit(spec, key, f"{name} {encoded.problems[0]}")
         given[f"c{place}"] = encoded.values[0].as_py()
     columns = ", ".join(f"%(c{place})s::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
     try:
@@ -83,7 +83,7 @@ def write(session: Session, schema: pa.Schema, layout: Layout, key: Key, state: 
     except psycopg.Error as error:
         if not is_the_rows(error):
             raise
-        raise rows.misfit(spec, key, reason_of(error)) from error
+        raise misfit(spec, key, reason_of(error)) from error
 
 
 def _equals(layout: Layout, place: int) -> str:
@@ -141,10 +141,4 @@ def check(session: Session, *, referred: bool = False) -> None:
             f"{uuids[0]} is a uuid, one key however it is written, and a handler tells keys apart by their text",
             "Declare the column as text",
         )
-    if others:
-        raise ConfigError(
-            "table",
-            spec.name,
-            f"it has {', '.join(others)}, which may refuse what a handler has made of several events",
-            "Check it in the handler, which can raise Reject, and drop the constraint",
-        )
+    refuse_constraints(spec, others)

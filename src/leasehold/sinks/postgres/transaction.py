@@ -15,35 +15,31 @@ import pyarrow as pa
 
 from leasehold.postgres.connections import ROLLED_BACK
 from leasehold.postgres.place import check_relations
-from leasehold.sinks.beside import entities
-from leasehold.sinks.beside.entities import ENTITY
-from leasehold.sinks.beside.forgetting import Forgotten
+from leasehold.sinks.beside import clearing, record
+from leasehold.sinks.beside.clearing import CLEARED
 from leasehold.sinks.beside.messages import table as messages
-from leasehold.sinks.beside.messages.rows import fenced
 from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY
-from leasehold.sinks.beside.parking import table as parked
-from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.session import Places
+from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.trying import Tried
+from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.beside.transaction import ChangesBeside
-from leasehold.sinks.postgres import forgetting, identities, memory, rejected, states
+from leasehold.sinks.postgres import forgetting, identities, memory, rejected_table, states
 from leasehold.sinks.postgres.at_once import AtOnce, Chance
-from leasehold.sinks.postgres.bookkeeping import LOCK, Bookkeeping
+from leasehold.sinks.postgres.bookkeeping import FORMAT, LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.entity_locks import locked
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.merging import Merge, Merged
-from leasehold.sinks.postgres.names import CLEARED, PLACE
 from leasehold.sinks.postgres.related import Steps
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session, until_it_stays
 from leasehold.sinks.postgres.staged.rows import StagedRows
 from leasehold.sinks.postgres.staging import Filled, Staging
-from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.fence import Lane, Plan, Watermark
+from leasehold.sinks.rules.fence import Lane, Plan
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.staged import StagedKept
@@ -79,11 +75,13 @@ class PostgresTransaction(ChangesBeside):
         self.added: tuple[str, ...] = ()  # columns, in this transaction
         self.staged_as = staged_as
         self._seconds: dict[str, float] = {}
-        self.claim = self.bookkeeping.claim
-        self.recorded_order = self.bookkeeping.recorded_order
-        self.reader_beside = self.bookkeeping.reader_beside
-        self.watermarks = self.bookkeeping.watermarks
-        self.leave_none_whole = self.bookkeeping.leave_none_whole
+
+    def claim(self) -> str:
+        recorded = record.claim(self._session, FORMAT)
+        if recorded.format < FORMAT:
+            self.lock_watermarks([], others=True)  # first, as everybody does
+            record.note_format(self._session, FORMAT)
+        return recorded.sink_id
 
     def queue_beside(self) -> str | None:
         # A user who fills tables from hubs alone needs no rights on it: docs/table.md.
@@ -93,32 +91,20 @@ class PostgresTransaction(ChangesBeside):
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=others)
 
-    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
-        self.bookkeeping.count_change(lanes)
-
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
         self.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
 
-    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
-        self.bookkeeping.set_watermarks(marks)
-
-    def forget_dropped(self) -> None:
-        self.bookkeeping.count_change()
-        if self.has(PLACE):
-            forgetting.void_places(self._session)  # a reset: events are applied anew
-        if self.is_there():
-            return
-        if self.has(PARKED):
-            parked.remove_all(self._session)
-        if self.has(ENTITY):
-            entities.forget_all(self._session)
-        self.bookkeeping.note_made(made=False)
-        self.bookkeeping.forget_order()
+    def drop_memories(self) -> None:
         if self._session.spec.memory:
             self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
 
-    def forget_memory(self, key: Mapping[str, str]) -> Forgotten:
+    def forget_key(self, key: Mapping[str, str]) -> int:
         return forgetting.forget(self._session, key)
+
+    def clear_keys(
+        self, old: Places, old_of_deleted: Places, after: tuple[object, ...] | None, at_most: int
+    ) -> tuple[list[tuple[Lane, int]], tuple[object, ...] | None]:
+        return forgetting.clear(self._session, self.bookkeeping, old, old_of_deleted, after, at_most)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         return states.read(self._session, schema, keys)
@@ -130,26 +116,6 @@ class PostgresTransaction(ChangesBeside):
         assert self.checked is not None
         return self._steps.write(schema, self.checked.layout, step)
 
-    def forget_keys(self) -> None:
-        if self.has(CLEARED):
-            forgetting.void_cleared(self._session)
-        if self.has(ENTITY):
-            entities.forget_all(self._session)
-        self.bookkeeping.forget_order()
-        if self._session.spec.memory and kind_of_relation(self._session, self._session.spec.memory):
-            check_tables(self._session, [self._session.spec.memory], self._shown)
-            self._session.run(f"DELETE FROM {self._session.names.memory}")
-
-    def is_there(self) -> bool:
-        """Whether there is anything of the table's name."""
-        return kind_of_relation(self._session, self._session.spec.name) is not None
-
-    def has_rows(self) -> bool:
-        if not self.is_there():
-            return False
-        check_tables(self._session, [self._session.spec.name], self._shown)
-        return bool(self._session.one(f"SELECT EXISTS (SELECT 1 FROM {self._session.names.table})"))
-
     @property
     def session(self) -> Session:
         return self._session
@@ -158,10 +124,6 @@ class PostgresTransaction(ChangesBeside):
         """Make these shared tables if they are missing, before anything is locked. Raises `UsageError`."""
         self.bookkeeping.make_shared(names)
         check_tables(self._session, names, self._shown)
-
-    def check_beside(self) -> None:
-        """Refuse what is beside the table if it is somebody else's. Raises `UsageError`."""
-        check_tables(self._session, self._mine[1:], self._shown)
 
     def has(self, name: str) -> bool:
         """Whether this table is there. Raises `UsageError` for somebody else's."""
@@ -207,20 +169,14 @@ class PostgresTransaction(ChangesBeside):
         for name, partitioned in ((spec.name, True), *((name, False) for name in self._mine[1:])):
             if kind_of_relation(session, name) not in (None, "v", "m", "f") or name != spec.name:
                 check_relations(session.connection, session.names.schema, [name], self._shown, partitioned=partitioned)
-        kept = (spec.name, *([spec.memory] if spec.memory else []))
-        gone = [name for name in kept if kind_of_relation(session, name) is None]
-        if gone and self.bookkeeping.was_made():
-            raise claims.was_dropped(spec, gone[0])
+        record.check_still_there(session)
         layout = fit(session, schema, only_look=only_look)
         self.added += layout.added
         if spec.memory and kind_of_relation(session, spec.memory) is None:
             memory.make(session, layout)
-        rejected.make_or_check(session, there=kind_of_relation(session, spec.rejected) is not None)
-        self.bookkeeping.note_made(made=True)
+        rejected_table.make_or_check(session, there=kind_of_relation(session, spec.rejected) is not None)
+        record.note_made(session, made=True)
         self.checked = Checked(state_of(session, self._mine), schema, layout)
-
-    def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
-        rejected.insert(self._session, rows, now)
 
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         return partial(states.write, self._session, schema, self.layout(fenced(schema)))
@@ -261,11 +217,11 @@ class PostgresTransaction(ChangesBeside):
             filled = time.monotonic()
             merged = self._merged(layout, batch, order, staged, past=past) if staged.rows else Merged()
         if layout.keys and merged.applied:
-            self.bookkeeping.record_order(order)
+            record.note_order(self._session, order)
         self._seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
-        rejected = rows.rejected(merged.broken)
+        set_aside = rows.rejected(merged.broken)
         rows.end()
-        return Tried(merged.applied, merged.superseded, rejected)
+        return Tried(merged.applied, merged.superseded, set_aside)
 
     def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
         tried = self.write_rows(batch, kept, order, past=True)
@@ -275,7 +231,7 @@ class PostgresTransaction(ChangesBeside):
 
     def _cleared(self) -> dict[int, int]:
         """Up to which sequence number memories may have been cleared, by the partition's number."""
-        cleared = forgetting.cleared_up_to(self._session) if self.has(CLEARED) else {}
+        cleared = clearing.cleared_up_to(self._session) if self.has(CLEARED) else {}
         return {number: cleared[lane] for lane, number in self.bookkeeping.lane_ids(cleared).items()}
 
     def _merged_last(self, layout: Layout, rows: BatchRows) -> Merged | None:

@@ -20,6 +20,12 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def on_conflict(keys: Iterable[str], others: Iterable[str]) -> str:
+    """The end of an INSERT that updates the row of these keys, where it is there, in the others. Names are quoted."""
+    sets = ", ".join(f"{name} = excluded.{name}" for name in others)
+    return f"ON CONFLICT ({', '.join(keys)}) DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
+
+
 def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.Field]:
     """The columns to store, after a check of those that need no table to be found wrong."""
     check_names(schema.names)

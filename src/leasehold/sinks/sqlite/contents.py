@@ -1,7 +1,7 @@
-"""How much an entity table in SQLite holds, and what is set aside beside it, for whoever only looks.
+"""How much the file of an entity table in SQLite holds, for whoever only looks. The counts are `sinks.beside.contents`.
 
-Promises to make and change nothing: no file, no table, no format. Where something is not there yet, there is nothing
-in it. A look takes as long as SQLite takes to count, and keeps no writer waiting.
+Promises to make and change nothing: no file, no table, no format. Where there is no file, there is nothing in it. A
+look takes as long as SQLite takes to count, and keeps no writer waiting.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from pathlib import Path
 
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import TableContents
-from leasehold.sinks.beside.outbox import table as outbox
-from leasehold.sinks.beside.parking import table as parked
+from leasehold.sinks.beside import contents
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
-from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.session import Session
-from leasehold.sinks.sqlite.shape import exists
 from leasehold.sqlite_file import DatabaseFile
 
 
@@ -28,11 +25,7 @@ def contents_of_file(path: Path, spec: TableSpec, timeout: float) -> TableConten
     if not path.exists():
         return TableContents(0, 0)
     with _reading(path, timeout) as connection:
-        counts = [
-            connection.execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()[0] if exists(connection, name) else 0
-            for name in (spec.name, spec.rejected)
-        ]
-    return TableContents(*counts)
+        return contents.of_tables(Session(connection, spec))
 
 
 def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCounts:
@@ -40,18 +33,7 @@ def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCo
     if not path.exists():
         return SetAsideCounts()
     with _reading(path, timeout) as connection:
-        session = Session(connection, spec)
-        rejected: tuple[int, int] = (0, 0)
-        if exists(connection, spec.rejected):
-            dead = "json_valid(source) AND json_extract(source, '$.traceback') IS NOT NULL"
-            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({quoted(spec.rejected)})")}
-            (rejected,) = connection.execute(
-                f"SELECT count(*), {f'count(CASE WHEN {dead} THEN 1 END)' if 'source' in columns else 0} "
-                f"FROM {quoted(spec.rejected)}"
-            )
-        count, oldest, following = parked.counts(session)
-        emitted = outbox.counts(session)
-    return SetAsideCounts(*rejected, count, oldest, following, emitted)
+        return contents.set_aside(Session(connection, spec))
 
 
 @contextmanager

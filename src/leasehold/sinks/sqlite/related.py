@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError
 from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
-from leasehold.sinks.rules.columns import quoted
+from leasehold.sinks.rules.columns import on_conflict, quoted
 from leasehold.sinks.rules.related import EntityStep, Gone, Row
 from leasehold.sinks.rules.table import TableSpec, folded
 from leasehold.sinks.rules.values import convert
@@ -54,8 +54,7 @@ def _explained(name: str, found: RelatedTable) -> Iterator[tuple[str, int]]:
     names = [*map(quoted, found.columns)]
     insert = f"INSERT INTO {quoted(name)} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
     for keys in found.keys[:1]:
-        sets = ", ".join(f"{column} = excluded.{column}" for column in names)
-        insert += f" ON CONFLICT ({', '.join(map(quoted, keys))}) DO UPDATE SET {sets}"
+        insert += f" {on_conflict(map(quoted, keys), names)}"
     yield insert, len(names)
     yield f"DELETE FROM {quoted(name)}", 0
 
@@ -111,10 +110,9 @@ class Steps:
         if {folded(name) for name in row.keys} not in self._unique_of(row.table):
             raise UsageError(no_unique_index(row))
         others = [quoted(name) for name in row.values if name not in row.keys]
-        sets = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
         self._execute(
             f"INSERT INTO {quoted(row.table)} ({', '.join(map(quoted, row.values))}) "
-            f"VALUES ({', '.join('?' * len(values))}) ON CONFLICT ({', '.join(map(quoted, row.keys))}) DO {sets}",
+            f"VALUES ({', '.join('?' * len(values))}) {on_conflict(map(quoted, row.keys), others)}",
             values,
         )
 

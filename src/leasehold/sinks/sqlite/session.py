@@ -15,7 +15,7 @@ from typing import Any
 from leasehold.sinks.beside.session import Asked, Kind
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite.kept import as_kept, number
+from leasehold.sinks.sqlite.kept import anything, as_kept, number
 from leasehold.sinks.sqlite.shape import exists
 
 _PARAMETER = re.compile(r"%(?:\((\w+)\)s|%)")
@@ -44,8 +44,8 @@ class Session:
         row = self.connection.execute(_native(statement), values).fetchone()
         return None if row is None else row[0]
 
-    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> None:
-        self.connection.executemany(_native(statement), values)
+    def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
+        return self.connection.executemany(_native(statement), values).rowcount
 
     def there(self, table: str) -> bool:
         return exists(self.connection, table)
@@ -64,6 +64,14 @@ class Session:
     def locking(self) -> str:
         return ""
 
+    @property
+    def sharing(self) -> str:
+        return ""
+
+    def oldest(self, table: str, time: str, where: str) -> str:
+        first = f"SELECT rowid FROM {table} WHERE {where} ORDER BY rowid LIMIT %(at_most)s"
+        return f"rowid IN ({first}) AND {time} < %(before)s"
+
     def first_free(self, table: str, key: str, where: str) -> str:
         return f"({key}) IN (SELECT {key} FROM {table} WHERE {where})"
 
@@ -74,6 +82,15 @@ class Session:
     @property
     def rejected_columns(self) -> str:
         return "body, 0, reason, source, rejected_at"
+
+    def kept_body(self, body: object) -> Mapping[str, Any]:
+        return {"body": body}
+
+    @property
+    def dead_letter(self) -> str:
+        query = "SELECT 1 FROM pragma_table_info(:table) WHERE name = 'source'"  # not before format 3
+        known = self.one(query, table=self.spec.rejected) is not None
+        return "json_valid(source) AND json_extract(source, '$.traceback') IS NOT NULL" if known else "false"
 
     @property
     def serial(self) -> str:
@@ -90,6 +107,9 @@ class Session:
 
     def number(self, column: str) -> str:
         return number(column)
+
+    def anything(self, column: str) -> str:
+        return anything(column)
 
 
 def prepare(connection: sqlite3.Connection) -> None:

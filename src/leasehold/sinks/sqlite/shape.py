@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks.rules.columns import addable, how_to_add, quoted, refuse_columns, stored_fields
+from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, quoted, refuse_columns, stored_fields
 from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 from leasehold.sinks.rules.values import Kind, kind_of
 from leasehold.sinks.sqlite.rules import sees_each_row
@@ -231,12 +231,11 @@ def _layout(spec: TableSpec, fields: Sequence[pa.Field]) -> Layout:
     keys = ordered_keys(spec)
     places = {folded(name): index for index, name in enumerate(names)}
     key_places = tuple(places[folded(key)] for key in keys)
-    targets = [f"{quoted(name)} = excluded.{quoted(name)}" for i, name in enumerate(names) if i not in key_places]
-    update = f"UPDATE SET {', '.join(targets)}" if targets else "NOTHING"
+    others = [quoted(name) for place, name in enumerate(names) if place not in key_places]
     condition = " AND ".join(f"{quoted(key)} = ?" for key in keys)
     return Layout(
         names,
         key_places,
-        f"{insert} ON CONFLICT ({', '.join(map(quoted, keys))}) DO {update}",
+        f"{insert} {on_conflict(map(quoted, keys), others)}",
         f"DELETE FROM {quoted(spec.name)} WHERE {condition}",
     )

@@ -16,7 +16,7 @@ owner's batch starts where the watermark says; killed after COMMIT, its batch co
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from leasehold.backends import local_file_of
 from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import Sink, TableContents
-from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
@@ -39,8 +38,6 @@ from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
-    bookkeeping,
-    forgetting,
     related,
     states,
 )
@@ -48,6 +45,7 @@ from leasehold.sinks.sqlite.contents import contents_of_file, set_aside_in_file
 from leasehold.sinks.sqlite.looking import compare
 from leasehold.sinks.sqlite.session import Session, prepare
 from leasehold.sinks.sqlite.shape import exists
+from leasehold.sinks.sqlite.tables import SCHEMA
 from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
 from leasehold.sqlite_file import DatabaseFile, primary_code
@@ -73,7 +71,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         self._timeout = timeout
         self._file = DatabaseFile(
             path,
-            schema=bookkeeping.SCHEMA,
+            schema=SCHEMA,
             unavailable=SinkUnavailable,
             broken=SinkError,
             create=True,
@@ -107,19 +105,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         """See `KeepsRejected`."""
         with self._explained(), self._inner():
             return set_aside_in_file(self._path, self.spec, self._timeout)
-
-    def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
-        """See `Forgets`."""
-        with self._claimed() as transaction:
-            bookkeeping.count_change(transaction.connection, self.spec)
-            return transaction.forget(key)
-
-    def clear(
-        self, retention: Retention, now: float, after: tuple[object, ...] | None = None, at_most: int = AT_A_TIME
-    ) -> Cleared:
-        """See `Forgets`."""
-        with self._claimed() as transaction:
-            return forgetting.clear(transaction.connection, self.spec, retention, now, after, at_most)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""

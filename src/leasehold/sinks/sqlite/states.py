@@ -17,9 +17,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from leasehold.errors import ConfigError
 from leasehold.sinks.base import SpoiledState
-from leasehold.sinks.beside.messages import rows
+from leasehold.sinks.beside.states import misfit, ordered, refuse_constraints, row_of
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec, folded
@@ -90,20 +89,20 @@ def write(
     """Write one state, None for none. Raises `UsageError` for one that the table refuses: it is the state's fault."""
     if state is None:
         assert layout.delete is not None
-        connection.execute(layout.delete, rows.ordered(spec, key))
+        connection.execute(layout.delete, ordered(spec, key))
         return
-    row = rows.row_of(spec, schema, key, state)
+    row = row_of(spec, schema, key, state)
     columns = {name: convert(row[name]) for name in layout.columns}
     for name, column in columns.items():
         if column.problems:
-            raise rows.misfit(spec, key, f"{name} {column.problems[0]}")
+            raise misfit(spec, key, f"{name} {column.problems[0]}")
     values = [column.values[0] for column in columns.values()]
     try:
         connection.execute(layout.upsert, values)
     except ROW_ERRORS as error:
         if not connection.in_transaction or not is_the_rows(connection, error, [(layout.upsert, len(values))]):
             raise
-        raise rows.misfit(spec, key, error) from error
+        raise misfit(spec, key, error) from error
 
 
 def _reader(type_: pa.DataType) -> Callable[[Any], Any]:
@@ -135,10 +134,4 @@ def check(connection: sqlite3.Connection, spec: TableSpec) -> None:
     (made,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = ? COLLATE NOCASE", (spec.name,)).fetchone()
     if "check" in str(made).lower().replace("(", " ").split():
         others.append("a CHECK")
-    if others:
-        raise ConfigError(
-            "table",
-            spec.name,
-            f"it has {', '.join(others)}, which may refuse what a handler has made of several events",
-            "Check it in the handler, which can raise Reject, and drop the constraint",
-        )
+    refuse_constraints(spec, others)

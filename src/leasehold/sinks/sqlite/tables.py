@@ -1,15 +1,30 @@
-"""The tables that all entity tables of a SQLite database share, each made when it is needed first: their definitions.
+"""The tables that all entity tables of a SQLite database share, most of them made when they are needed first.
 
-Owns the columns and indexes, which are a format: files of former releases have them.
+Owns their columns and indexes, which are a format: files of former releases have them.
 """
 
 from __future__ import annotations
 
+from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.messages.table import MESSAGE, MESSAGE_ENTITY, MESSAGE_PARKED, MESSAGE_SENT
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS leasehold_table (
+        name TEXT COLLATE NOCASE PRIMARY KEY, format INTEGER NOT NULL, pipeline TEXT NOT NULL,
+        mode TEXT NOT NULL, keys TEXT NOT NULL, sequence_by TEXT, made INTEGER NOT NULL DEFAULT 0,
+        sink_id TEXT NOT NULL, ordered_by TEXT, deletes INTEGER) WITHOUT ROWID""",  # sequence_by is the values' kind
+    """CREATE TABLE IF NOT EXISTS leasehold_watermark (
+        pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, consumer_group TEXT, partition TEXT,
+        sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL, whole INTEGER NOT NULL DEFAULT 0,
+        disputed INTEGER NOT NULL DEFAULT 0, changes INTEGER NOT NULL DEFAULT 0,
+        timed_number INTEGER, enqueued_time REAL,
+        PRIMARY KEY (pipeline, entity_table, hub, consumer_group, partition)) WITHOUT ROWID""",
+)
+"""Those that every entity table needs: the statements that make them."""
 
 MADE = {
     DROPPED: (
@@ -48,6 +63,17 @@ MADE = {
         """CREATE INDEX IF NOT EXISTS leasehold_message_parked_next ON leasehold_message_parked
             (pipeline, entity_table, queue, next_at)""",
     ),
+    PLACE: (
+        """CREATE TABLE IF NOT EXISTS leasehold_place (
+            pipeline TEXT, entity_table TEXT COLLATE NOCASE, consumer_group TEXT, at REAL, hub TEXT, partition TEXT,
+            sequence_number INTEGER NOT NULL,
+            PRIMARY KEY (pipeline, entity_table, consumer_group, at, hub, partition)) WITHOUT ROWID""",
+    ),
+    CLEARED: (
+        """CREATE TABLE IF NOT EXISTS leasehold_cleared (
+            pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, partition TEXT,
+            sequence_number INTEGER NOT NULL, PRIMARY KEY (pipeline, entity_table, hub, partition)) WITHOUT ROWID""",
+    ),
     PARKED: (
         """CREATE TABLE IF NOT EXISTS leasehold_parked (
             pipeline TEXT, entity_table TEXT COLLATE NOCASE, hub TEXT, partition TEXT, sequence_number INTEGER,
@@ -75,4 +101,4 @@ MADE = {
         "(pipeline, entity_table, hub, partition, number)",
     ),
 }
-"""By the table's name, the statements that make it where it is missing."""
+"""Of the others, by their names, the statements that make each where it is missing."""

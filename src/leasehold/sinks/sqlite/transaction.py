@@ -7,45 +7,41 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from leasehold.sinks.beside import entities
-from leasehold.sinks.beside.entities import ENTITY
-from leasehold.sinks.beside.forgetting import Forgotten
-from leasehold.sinks.beside.kept_values import time_text
+from leasehold.sinks.beside import entities, record
 from leasehold.sinks.beside.messages import table as messages
-from leasehold.sinks.beside.messages.rows import fenced
-from leasehold.sinks.beside.parking import table as parked
-from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.beside.session import Places
+from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.trying import Tried
+from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.content import content_of
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.fence import Lane, Plan, Watermark
+from leasehold.sinks.rules.fence import Lane, Plan
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.rules.row_by_row import Written
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
-    bookkeeping,
-    forgetting,
     identities,
-    rejected,
+    memory,
+    rejected_table,
     related,
     states,
 )
 from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import Layout, exists, fit
 from leasehold.sinks.sqlite.tables import MADE
+from leasehold.sinks.sqlite.upgrades import FORMAT, bring_up_to_date
 from leasehold.sinks.sqlite.writing import SqliteRows, write_rows
 from leasehold.sinks.sqlite.writing_again import write_again
 from leasehold.sinks.transactions import Outcome
@@ -87,15 +83,12 @@ class SqliteTransaction(ChangesBeside):
     def has(self, table: str) -> bool:
         return exists(self._connection, table)
 
-    def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
-        rejected.insert(self._connection, self._spec, rows, time_text(now))
-
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         return partial(states.write, self._connection, self._spec, schema, self.layout(fenced(schema)))
 
     def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
         assert self.checked is not None
-        return write_again(self._connection, self._spec, self.checked.layout, batch, kept, order)
+        return write_again(self._session, self.checked.layout, batch, kept, order)
 
     def layout(self, schema: pa.Schema) -> Layout:
         """How rows of this schema are written, after `fit`."""
@@ -104,13 +97,9 @@ class SqliteTransaction(ChangesBeside):
         return self.checked.layout
 
     def claim(self) -> str:
-        return bookkeeping.claim(self._connection, self._spec)
-
-    def recorded_order(self) -> TableOrder:
-        return bookkeeping.recorded_order(self._connection, self._spec)
-
-    def reader_beside(self, hub: str) -> str | None:
-        return bookkeeping.reader_beside(self._connection, self._spec, hub)
+        recorded = record.claim(self._session, FORMAT)
+        bring_up_to_date(self._session, recorded.format)
+        return recorded.sink_id
 
     def queue_beside(self) -> str | None:
         return messages.queue_of(self.session) if self.has(messages.MESSAGE_ENTITY) else None
@@ -121,30 +110,17 @@ class SqliteTransaction(ChangesBeside):
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
         """The whole database is locked."""
 
-    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
-        for lane in [None] if lanes is None else lanes:
-            bookkeeping.count_change(self._connection, self._spec, lane)
+    def drop_memories(self) -> None:
+        for name in (*([self._spec.memory] if self._spec.memory else []), self._spec.identities):
+            self._connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
 
-    def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
-        return bookkeeping.watermarks(self._connection, self._spec, hubs)
+    def forget_key(self, key: Mapping[str, str]) -> int:
+        return memory.forget(self._connection, self._spec, key)
 
-    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
-        bookkeeping.set_watermarks(self._connection, self._spec, marks)
-
-    def leave_none_whole(self) -> None:
-        bookkeeping.leave_none_whole(self._connection, self._spec)
-
-    def forget_dropped(self) -> None:
-        bookkeeping.forget_dropped(self._connection, self._spec)
-        bookkeeping.count_change(self._connection, self._spec)
-        forgetting.void_places(self._connection, self._spec)  # a reset: events are applied anew
-        if not exists(self._connection, self._spec.name):
-            if self.has(PARKED):
-                parked.remove_all(self.session)
-            self._forget_versions()
-
-    def forget_memory(self, key: Mapping[str, str]) -> Forgotten:
-        return forgetting.forget(self._connection, self._spec, key)
+    def clear_keys(
+        self, old: Places, old_of_deleted: Places, after: tuple[object, ...] | None, at_most: int
+    ) -> tuple[list[tuple[Lane, int]], tuple[object, ...] | None]:
+        return memory.clear(self._connection, self._spec, old, old_of_deleted, after, at_most)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         return states.read(self._connection, self._spec, schema, keys)
@@ -155,15 +131,6 @@ class SqliteTransaction(ChangesBeside):
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         assert self.checked is not None
         return self._steps.write(schema, self.checked.layout, step)
-
-    def _forget_versions(self) -> None:
-        if self.has(ENTITY):
-            entities.forget_all(self.session)
-
-    def forget_keys(self) -> None:
-        bookkeeping.forget_keys(self._connection, self._spec)
-        self._forget_versions()
-        forgetting.void_cleared(self._connection, self._spec)
 
     def known_identities(self, digests: Collection[str]) -> Memory:
         return identities.known(self._connection, self._spec, digests)
@@ -180,20 +147,17 @@ class SqliteTransaction(ChangesBeside):
     def forget_identities(self, before: int, at_most: int) -> None:
         identities.forget(self._connection, self._spec, before, at_most)
 
-    def has_rows(self) -> bool:
-        name = self._spec.name
-        first = f"SELECT 1 FROM {quoted(name)} LIMIT 1"
-        return exists(self._connection, name) and self._connection.execute(first).fetchone() is not None
-
     def fit(self, schema: pa.Schema) -> None:
         checked = self.checked
         version = self._schema_version()
         if checked and checked.version == version and checked.schema.equals(schema):
             return
-        bookkeeping.check_still_there(self._connection, self._spec)
+        record.check_still_there(self._session)
         layout = fit(self._connection, self._spec, schema)
         self.added += layout.added
-        bookkeeping.make_companions(self._connection, self._spec)
+        memory.make(self._connection, self._spec)
+        rejected_table.make(self._connection, self._spec)
+        record.note_made(self._session, made=True)
         self.checked = Checked(self._schema_version(), schema, layout)
 
     def _schema_version(self) -> int:
@@ -213,16 +177,16 @@ class SqliteTransaction(ChangesBeside):
                 lambda keys: (
                     {}  # of a spread table, where a key was before says nothing
                     if spec.spread
-                    else bookkeeping.known_claims(connection, spec, keys, by_value=order.kind is not None)
+                    else memory.known_claims(connection, spec, keys, by_value=order.kind is not None)
                 ),
                 keyed=bool(spec.keys),
             )
             written = write_rows(rows, row_order)
-            bookkeeping.remember_keys(connection, spec, content.remembered(row_order))
+            memory.remember(connection, spec, content.remembered(row_order))
         if spec.keys and written.applied:
-            bookkeeping.record_order(connection, spec, order)
+            record.note_order(self._session, order)
         set_aside = content.rejected(written.broken)
-        rejected.replace(connection, spec, plan.admitted, set_aside, time_text(now))
+        rejected.replace(self._session, plan.admitted, set_aside, now)
         seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
         return Outcome(written.applied, written.superseded, set_aside, seconds)
 
@@ -242,7 +206,7 @@ class SqliteTransaction(ChangesBeside):
         execute = self._connection.execute
         execute("SAVEPOINT leasehold_last")
         if (
-            bookkeeping.remember_keys(self._connection, spec, noted, one_lane=not spec.spread) < len(noted)
+            memory.remember(self._connection, spec, noted, one_lane=not spec.spread) < len(noted)
             or table.attempt_last(left) is not None
         ):
             execute("ROLLBACK TO leasehold_last")

@@ -22,37 +22,39 @@ from __future__ import annotations
 
 import sqlite3
 
+from leasehold.sinks.beside import record
+from leasehold.sinks.beside.watermarks import WATERMARK
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite import rejected
+from leasehold.sinks.sqlite import rejected_table
+from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import exists
 
 FORMAT = 6
 """The format of the bookkeeping that this version writes, and the highest that it reads."""
 
 
-def bring_up_to_date(connection: sqlite3.Connection, spec: TableSpec) -> None:
-    """Make the bookkeeping of this table, which has an earlier format, one of format `FORMAT`."""
-    widen(connection)
-    rejected.identify(connection, spec)
-    _say_that_there_was_no_order(connection, spec)
-    connection.execute("UPDATE leasehold_table SET format = ? WHERE name = ?", (FORMAT, spec.name))
+def bring_up_to_date(session: Session, recorded: int) -> None:
+    """Give the bookkeeping of the table, of the `recorded` format, the format `FORMAT`, and all its columns."""
+    connection, spec = session.connection, session.spec
+    if recorded < FORMAT:
+        _widen(connection)
+        rejected_table.identify(connection, spec)
+        _say_that_there_was_no_order(connection, spec)
+        record.note_format(session, FORMAT)
+    elif "enqueued_time" not in _columns(connection, WATERMARK):  # another table of an earlier release was here first
+        _widen(connection)
 
 
-def widen(connection: sqlite3.Connection) -> None:
+def _widen(connection: sqlite3.Connection) -> None:
     """Give what all tables of the database share the columns that have come since it was made."""
-    _add_column(connection, "leasehold_watermark", "whole", "INTEGER NOT NULL DEFAULT 0")
-    _add_column(connection, "leasehold_watermark", "disputed", "INTEGER NOT NULL DEFAULT 0")
-    _add_column(connection, "leasehold_watermark", "changes", "INTEGER NOT NULL DEFAULT 0")
-    _add_column(connection, "leasehold_watermark", "timed_number", "INTEGER")
-    _add_column(connection, "leasehold_watermark", "enqueued_time", "REAL")
-    _add_column(connection, "leasehold_table", "ordered_by", "TEXT")
-    _add_column(connection, "leasehold_table", "deletes", "INTEGER")
-
-
-def is_wide(connection: sqlite3.Connection) -> bool:
-    """Whether what all tables share has every column that has come within the present format."""
-    return "enqueued_time" in _columns(connection, "leasehold_watermark")
+    _add_column(connection, WATERMARK, "whole", "INTEGER NOT NULL DEFAULT 0")
+    _add_column(connection, WATERMARK, "disputed", "INTEGER NOT NULL DEFAULT 0")
+    _add_column(connection, WATERMARK, "changes", "INTEGER NOT NULL DEFAULT 0")
+    _add_column(connection, WATERMARK, "timed_number", "INTEGER")
+    _add_column(connection, WATERMARK, "enqueued_time", "REAL")  # the last that has come
+    _add_column(connection, record.TABLE, "ordered_by", "TEXT")
+    _add_column(connection, record.TABLE, "deletes", "INTEGER")
 
 
 def _say_that_there_was_no_order(connection: sqlite3.Connection, spec: TableSpec) -> None:

@@ -102,6 +102,14 @@ class ForgettingContract(SinkFixtures):
         assert rows_of(sink).rows(Selection(), 9) == []
         assert rows_of(sink).dropped(9) == []
 
+    def test_what_was_dropped_of_another_table_is_not_cleared_with_it(self, open_table: Open) -> None:
+        one, other = open_table(UPSERT), open_table(replace(UPSERT, name="other"))
+        for sink in (one, other):
+            sink.apply(batch(rejected=[Row("?", 0, 0)]))
+            rows_of(sink).drop(rows_of(sink).rows(Selection(), 1), "a test")
+        forgets(one).clear(Retention(rejected=1.0), LATER)
+        assert [len(rows_of(sink).dropped(9)) for sink in (one, other)] == [0, 1]
+
     def test_memories_of_keys_are_cleared_by_when_their_last_event_was_applied(
         self, open_table: Open, contents: Contents
     ) -> None:

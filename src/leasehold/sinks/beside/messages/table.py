@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from leasehold.sinks.beside.keys import text_of, texts_of
+from leasehold.sinks.beside.keys import text_of
 from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs
 from leasehold.sinks.beside.session import MINE, Session, mine_of
@@ -169,25 +169,6 @@ def is_done(session: Session, message: MessageName, now: float) -> bool:
     )
     return (
         session.one(query, **named, it=sent_as.digest, since=rows.by_queue(message, now) - sent_as.remember) is not None
-    )
-
-
-def forget(session: Session, key: Mapping[str, str]) -> int:
-    """Forget an entity, by its key as text; how many there were. The table is there."""
-    return _forget_of(session, MESSAGE_ENTITY, key)
-
-
-def forget_parked(session: Session, key: Mapping[str, str]) -> int:
-    """Forget the parked messages of an entity; how many there were. The table is there."""
-    return _forget_of(session, MESSAGE_PARKED, key)
-
-
-def _forget_of(session: Session, table: str, key: Mapping[str, str]) -> int:
-    asked, values = session.asked("its", {"key": "text"}, ((text,) for text in texts_of(session.spec, key)))
-    return session.run(
-        f"DELETE FROM {session.of(table)} WHERE {MINE} AND key IN (SELECT its.key FROM {asked})",
-        **mine_of(session.spec),
-        **values,
     )
 
 

@@ -7,9 +7,9 @@ database gives none twice. The table is there, but for `counts`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from leasehold.sinks.beside.keys import text_of, texts_of
+from leasehold.sinks.beside.keys import text_of
 from leasehold.sinks.beside.outbox.contract import OutboxCounts, text_of_properties
 from leasehold.sinks.beside.session import MINE, Session, mine_of
 from leasehold.sinks.rules.emitted import EmittedEvent
@@ -52,13 +52,3 @@ def counts(session: Session) -> OutboxCounts:
         **mine_of(session.spec),
     )
     return OutboxCounts(*row)
-
-
-def forget(session: Session, key: Mapping[str, str]) -> int:
-    """Forget what events of an entity have emitted, by its key as text; how many there were."""
-    keys, values = session.asked("keys", {"text": "text"}, ((text,) for text in texts_of(session.spec, key)))
-    return session.run(
-        f"DELETE FROM {session.of(OUTBOX)} WHERE {MINE} AND entity IN (SELECT text FROM {keys})",
-        **mine_of(session.spec),
-        **values,
-    )

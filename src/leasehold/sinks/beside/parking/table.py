@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from leasehold.sinks.beside.kept_values import as_text, seconds, time_text
-from leasehold.sinks.beside.keys import key_of, text_of, texts_of
+from leasehold.sinks.beside.keys import key_of, text_of
 from leasehold.sinks.beside.parking import reading
 from leasehold.sinks.beside.parking.contract import ParkedRow
 from leasehold.sinks.beside.session import MINE, Asked, Kind, Session, mine_of, names_in
@@ -156,21 +156,6 @@ def remove_above(session: Session, marks: Mapping[Lane, int]) -> None:
     session.many(
         f"DELETE FROM {session.of(PARKED)} WHERE {_LANE} AND sequence_number > %(number)s",
         [{**mine_of(session.spec, lane), "number": number} for lane, number in marks.items()],
-    )
-
-
-def remove_all(session: Session) -> None:
-    """The entity table is gone, and what was parked for it with it. The table of parked events is there."""
-    session.run(f"DELETE FROM {session.of(PARKED)} WHERE {MINE}", **mine_of(session.spec))
-
-
-def forget(session: Session, key: Mapping[str, str]) -> int:
-    """Forget the parked events of an entity, by its key as text; how many there were. The table is there."""
-    asked, values = session.asked("its", {"key": "text"}, ((text,) for text in texts_of(session.spec, key)))
-    return session.run(
-        f"DELETE FROM {session.of(PARKED)} WHERE {MINE} AND key IN (SELECT its.key FROM {asked})",
-        **mine_of(session.spec),
-        **values,
     )
 
 

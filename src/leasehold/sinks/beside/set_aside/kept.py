@@ -1,7 +1,7 @@
 """The rejected rows of a table: listed, tried again, dropped, parked again. The rules are in `set_aside.contract`.
 
-Owns the SQL of it and the transactions; the order of what a retry does is in `set_aside.trying`. The table of the rows
-is a database's own to make, and to write to.
+Owns the SQL of lists, and the transactions; the order of what a retry does is in `set_aside.trying`, and what is
+written to the table of the rows in `set_aside.rejected`.
 
 Concurrency: beside any number of instances that apply batches. A retry and a drop lock the watermarks of their events'
 partitions first, as a batch does, and then their rejected rows (SQLite: the database, and all of it), so that two
@@ -32,6 +32,7 @@ from leasehold.sinks.beside.set_aside.contract import (
 )
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.set_aside.parking_again import ParksAgain, park_again
+from leasehold.sinks.beside.set_aside.rejected import EVENT, remove, row_of, select
 from leasehold.sinks.beside.set_aside.selecting import terms_of
 from leasehold.sinks.beside.set_aside.trying import Tried, try_again
 from leasehold.sinks.rules.batch import Batch, Kept
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-EVENT = "hub, partition, sequence_number, place"
 
 
 class RetryTransaction(BesideTransaction, ParksAgain, RemembersIdentities, Protocol):
@@ -90,7 +89,7 @@ class KeptRejectedRows:
             if not transaction.has(session.spec.rejected):
                 return []
             where, values = _where(session, selection, after)
-            found = session.rows(f"{_select(session)} {where}ORDER BY {EVENT} LIMIT %(limit)s", **values, limit=limit)
+            found = session.rows(f"{select(session)} {where}ORDER BY {EVENT} LIMIT %(limit)s", **values, limit=limit)
         return [row_of(row) for row in found]
 
     def retry(self, batch: Batch, events: Collection[EventId]) -> RetryResult:
@@ -179,7 +178,7 @@ class _Retry:
             "asked", columns, ((e.hub, e.partition, e.sequence_number) for e in sorted(found))
         )
         rows = session.rows(
-            f"{_select(session)} WHERE (hub, partition, sequence_number) IN "
+            f"{select(session)} WHERE (hub, partition, sequence_number) IN "
             f"(SELECT of_hub, of_partition, number FROM {asked}) ORDER BY {EVENT} {session.locking}",
             **values,
         )
@@ -190,34 +189,6 @@ class _Retry:
     def replace(self, tried: Sequence[RejectedRow], left: Sequence[Rejected]) -> None:
         remove(self._session, tried)
         self._transaction.set_aside(left, self._now)
-
-
-def remove(session: Session, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
-    """Remove those of these rows that are there as they were listed; returns them."""
-    columns: dict[str, Kind] = {"of_hub": "text", "of_partition": "text", "number": "bigint", "turn": "bigint"}
-    columns["at"] = "timestamptz"
-    listed, values = session.asked("listed", columns, ((*_identity(row), row.rejected_at) for row in rows))
-    removed = session.rows(
-        f"DELETE FROM {session.of(session.spec.rejected)} WHERE ({EVENT}, rejected_at) IN "
-        f"(SELECT of_hub, of_partition, number, turn, at FROM {listed}) RETURNING {EVENT}",
-        **values,
-    )
-    gone = {tuple(row) for row in removed}
-    return [row for row in rows if _identity(row) in gone]
-
-
-def row_of(row: Sequence[Any]) -> RejectedRow:
-    """A row of `Session.rejected_columns`."""
-    hub, partition, number, place, body, is_text, *others = row
-    return RejectedRow(EventId(hub, partition, number), place, body.decode() if is_text else body, *others)
-
-
-def _identity(row: RejectedRow) -> tuple[str, str, int, int]:
-    return row.event.hub, row.event.partition, row.event.sequence_number, row.place
-
-
-def _select(session: Session) -> str:
-    return f"SELECT {EVENT}, {session.rejected_columns} FROM {session.of(session.spec.rejected)}"
 
 
 def _where(session: Session, selection: Selection, after: EventId | None = None) -> tuple[str, dict[str, Any]]:

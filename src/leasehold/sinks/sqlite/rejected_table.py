@@ -1,24 +1,15 @@
-"""The events that were set aside, with a reason: the table `<table>_rejected` beside an entity table.
+"""The events that were set aside, with a reason: the table `<table>_rejected` beside an entity table in SQLite.
 
-Owns this table, and its SQL. A row has an identity: hub, partition, sequence number, and its place among the rows that
-the transform has made of the event (those that could be read first). Promises that it is there once however often the
-event is read, and that the rejected rows of an event are those of its latest reading: one that is read again after a
-reset, and then fits, is there no more. So that an event can be tried again when it is gone from the hub, it keeps
-what it was given with: `source` is all of that but the body, as JSON. Rows that could be read and do not fit the table
-have no `source`; their `body` is the row, as JSON, unless it has a body of its own.
-
+Owns its columns, also those of earlier formats; what is done with its rows is in `sinks.beside.set_aside.rejected`.
 Every function here runs inside a transaction of the caller's, which locks the database from its first statement.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
 
-from leasehold.errors import SchemaMismatch
 from leasehold.sinks.rules.columns import quoted
-from leasehold.sinks.rules.fence import Admission
-from leasehold.sinks.rules.rejected import Rejected
+from leasehold.sinks.rules.rejected import other_columns
 from leasehold.sinks.rules.table import TableSpec, folded
 
 _BEFORE_FORMAT_3 = ("hub", "partition", "sequence_number", "body", "reason", "rejected_at")
@@ -33,31 +24,8 @@ def make(connection: sqlite3.Connection, spec: TableSpec) -> None:
         "place INTEGER NOT NULL DEFAULT 0, source TEXT)"
     )
     if _there(connection, spec) != set(_COLUMNS):
-        raise SchemaMismatch(
-            f"{spec.rejected} is where rejected events go, and has other columns than {', '.join(_COLUMNS)}. "
-            "Rename it, or the entity table"
-        )
+        raise other_columns(spec, _COLUMNS)
     _make_unique(connection, spec)
-
-
-def replace(
-    connection: sqlite3.Connection, spec: TableSpec, read: Iterable[Admission], rows: Sequence[Rejected], at: str
-) -> None:
-    """Set `rows` aside in the place of whatever an earlier reading of the events `read` has set aside."""
-    connection.executemany(
-        f"DELETE FROM {quoted(spec.rejected)} WHERE hub = ? AND partition = ? AND sequence_number BETWEEN ? AND ?",
-        [(*each.range.lane, max(each.after + 1, each.range.first), each.range.last) for each in read],
-    )
-    insert(connection, spec, rows, at)
-
-
-def insert(connection: sqlite3.Connection, spec: TableSpec, rows: Sequence[Rejected], at: str) -> None:
-    """Set `rows` aside, of events that have none."""
-    connection.executemany(
-        f"INSERT INTO {quoted(spec.rejected)} (hub, partition, sequence_number, place, body, reason, source, "
-        "rejected_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(*row, at) for row in rows],
-    )
 
 
 def identify(connection: sqlite3.Connection, spec: TableSpec) -> None:

@@ -1,0 +1,125 @@
+"""The events that were set aside, with a reason: the table `<table>_rejected` beside an entity table.
+
+Owns its SQL; how the table is made is a database's own. A row has an identity: hub, partition, sequence number, and its
+place among the rows that the transform has made of the event (those that could be read first). Promises that it is
+there once however often the event is read, and that the rejected rows of an event are those of its latest reading: one
+that is read again after a reset, and then fits, is there no more. So that an event can be tried again when it is gone
+from the hub, it keeps what it was given with: `source` is all of that but the body, as JSON. Rows that could be read
+and do not fit the table have no `source`; their `body` is the row, as JSON, unless it has a body of its own.
+
+Every function here runs inside a transaction of the caller's, `counts` also in a look. The table is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from leasehold.sinks.beside.forgetting import AT_A_TIME, is_of
+from leasehold.sinks.beside.kept_values import time_text
+from leasehold.sinks.beside.session import Kind, Session
+from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
+from leasehold.sinks.rules.fence import Admission
+from leasehold.sinks.rules.rejected import Rejected
+
+EVENT = "hub, partition, sequence_number, place"
+
+
+def replace(session: Session, read: Iterable[Admission], rows: Sequence[Rejected], now: float) -> None:
+    """Set `rows` aside in the place of whatever an earlier reading of the events `read` has set aside."""
+    session.many(
+        f"DELETE FROM {session.of(session.spec.rejected)} WHERE hub = %(hub)s AND partition = %(partition)s "
+        "AND sequence_number BETWEEN %(first)s AND %(last)s",
+        [
+            {
+                "hub": each.range.hub,
+                "partition": each.range.partition,
+                "first": max(each.after + 1, each.range.first),
+                "last": each.range.last,
+            }
+            for each in read
+        ],
+    )
+    insert(session, rows, now)
+
+
+def insert(session: Session, rows: Sequence[Rejected], now: float) -> None:
+    """Set `rows` aside, of events that have none."""
+    if not rows:
+        return
+    at = time_text(now)
+    values = [
+        {
+            "hub": row.hub,
+            "partition": row.partition,
+            "sequence_number": row.sequence_number,
+            "place": row.place,
+            **session.kept_body(row.body),
+            "reason": session.storable(row.reason),
+            "source": row.source,
+            "rejected_at": at,
+        }
+        for row in rows
+    ]
+    names = list(values[0])
+    session.many(
+        f"INSERT INTO {session.of(session.spec.rejected)} ({', '.join(names)}) "
+        f"VALUES ({', '.join(f'%({name})s' for name in names)})",
+        values,
+    )
+
+
+def remove(session: Session, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
+    """Remove those of these rows that are there as they were listed; returns them."""
+    columns: dict[str, Kind] = {"of_hub": "text", "of_partition": "text", "number": "bigint", "turn": "bigint"}
+    columns["at"] = "timestamptz"
+    listed, values = session.asked("listed", columns, ((*_identity(row), row.rejected_at) for row in rows))
+    removed = session.rows(
+        f"DELETE FROM {session.of(session.spec.rejected)} WHERE ({EVENT}, rejected_at) IN "
+        f"(SELECT of_hub, of_partition, number, turn, at FROM {listed}) RETURNING {EVENT}",
+        **values,
+    )
+    gone = {tuple(row) for row in removed}
+    return [row for row in rows if _identity(row) in gone]
+
+
+def forget(session: Session, key: Mapping[str, str]) -> int:
+    """Remove the rows in which the key of an entity can be read; how many there were."""
+    count, after = 0, None
+    while page := _page(session, after):
+        count += len(remove(session, [row for row in page if is_of(row, key)]))
+        after = page[-1]
+    return count
+
+
+def _page(session: Session, after: RejectedRow | None) -> list[RejectedRow]:
+    """The rows behind this one, some at a time. Those that say of no event where it stands are somebody else's."""
+    where, values = session.sound(("hub", "partition"), "sequence_number"), dict[str, Any]()
+    if after is not None:
+        where += f" AND ({EVENT}) > (%(hub)s, %(partition)s, %(number)s, %(place)s)"
+        values = dict(zip(("hub", "partition", "number", "place"), _identity(after), strict=True))
+    query = f"{select(session)} WHERE {where} ORDER BY {EVENT} LIMIT %(at_most)s"
+    return [row_of(row) for row in session.rows(query, **values, at_most=AT_A_TIME)]
+
+
+def counts(session: Session) -> tuple[int, int]:
+    """How many rows there are, and how many of dead letters: see `SetAsideCounts`."""
+    [(count, dead)] = session.rows(
+        f"SELECT count(*), count(*) FILTER (WHERE {session.dead_letter}) FROM {session.of(session.spec.rejected)}"
+    )
+    return count, dead
+
+
+def select(session: Session) -> str:
+    """SQL for rows as `row_of` reads them."""
+    return f"SELECT {EVENT}, {session.rejected_columns} FROM {session.of(session.spec.rejected)}"
+
+
+def row_of(row: Sequence[Any]) -> RejectedRow:
+    """A row that `select` has given."""
+    hub, partition, number, place, body, is_text, *others = row
+    return RejectedRow(EventId(hub, partition, number), place, body.decode() if is_text else body, *others)
+
+
+def _identity(row: RejectedRow) -> tuple[str, str, int, int]:
+    return row.event.hub, row.event.partition, row.event.sequence_number, row.place

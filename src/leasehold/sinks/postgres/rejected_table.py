@@ -1,0 +1,30 @@
+"""The events that were set aside, with a reason: the table `<table>_rejected` beside an entity table in Postgres.
+
+Owns its columns; what is done with its rows is in `sinks.beside.set_aside.rejected`. The `body` is bytes; `is_text`
+says that they are text, in UTF-8: a body may have a NUL, which Postgres holds in no text.
+"""
+
+from __future__ import annotations
+
+from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.rules.rejected import other_columns
+
+_ALL = ("hub", "partition", "sequence_number", "place", "body", "is_text", "reason", "source", "rejected_at")
+
+
+def make_or_check(session: Session, *, there: bool) -> None:
+    """Make the table unless it is there. Raises `SchemaMismatch` for another one of its name."""
+    if not there:
+        session.run(
+            f'CREATE TABLE {session.names.rejected} (hub text COLLATE "C", partition text COLLATE "C", '
+            "sequence_number bigint, place integer, body bytea, is_text boolean NOT NULL, reason text NOT NULL, "
+            "source text, rejected_at timestamptz NOT NULL, PRIMARY KEY (hub, partition, sequence_number, place))"
+        )
+        session.run(f"CREATE INDEX ON {session.names.rejected} (rejected_at)")
+        return
+    columns = session.rows(
+        "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%(it)s) AND attnum > 0 AND NOT attisdropped",
+        it=session.names.rejected.replace("%%", "%"),
+    )
+    if {name for (name,) in columns} != set(_ALL):
+        raise other_columns(session.spec, _ALL)

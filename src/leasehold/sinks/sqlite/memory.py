@@ -1,0 +1,133 @@
+"""The memory of keys in SQLite: which event has written each key last, also after the entity was deleted.
+
+Owns the table `leasehold_key_<table>`, one row a key of an upserted table. A late older event does not bring an entity
+back that was deleted. Every function here runs inside a transaction of the caller's, which locks the database from its
+first statement.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from leasehold.sinks.beside.forgetting import candidates
+from leasehold.sinks.beside.session import Places
+from leasehold.sinks.rules.columns import quoted
+from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.ordering import UNKNOWN, Claim, Key
+from leasehold.sinks.rules.table import TableSpec, ordered_keys
+
+_KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
+
+
+def make(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Make the table if it is missing, and there are keys."""
+    if spec.memory:
+        columns = ", ".join(_key_columns(spec))
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {quoted(spec.memory)} ({columns}, hub TEXT NOT NULL, "
+            "partition TEXT NOT NULL, sequence_number INTEGER NOT NULL, sequence_by, deleted INTEGER NOT NULL, "
+            f"PRIMARY KEY ({columns})) WITHOUT ROWID"
+        )
+
+
+def known_claims(
+    connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key], *, by_value: bool
+) -> dict[Key, Claim]:
+    """What earlier batches left in the memory of keys, for these keys only."""
+    if not by_value:
+        return {key: (hub, partition) for key, hub, partition, _, _ in _known(connection, spec, keys)}
+    return {
+        key: UNKNOWN if value is None else (value, partition, hub, number)
+        for key, hub, partition, number, value in _known(connection, spec, keys)
+    }
+
+
+def known_places(connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key]) -> dict[Key, Claim]:
+    """The event that has written each of these keys last: its hub, partition and sequence number."""
+    return {key: (hub, partition, number) for key, hub, partition, number, _ in _known(connection, spec, keys)}
+
+
+def _known(
+    connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key]
+) -> Iterator[tuple[Key, str, str, int, object]]:
+    """Of each of these keys that is known: hub, partition, sequence number and value of `sequence_by`."""
+    assert spec.memory is not None
+    columns = _key_columns(spec)
+    width = len(columns)
+    match = " AND ".join(f"k.{column} = w.column{place}" for place, column in enumerate(columns, 1))
+    wanted = ", ".join(f"k.{column}" for column in columns)
+    one = f"({', '.join('?' * width)})"
+    for start in range(0, len(keys), _KEYS_A_QUERY):
+        some = keys[start : start + _KEYS_A_QUERY]
+        query = (
+            f"SELECT {wanted}, k.hub, k.partition, k.sequence_number, k.sequence_by "
+            f"FROM (VALUES {', '.join([one] * len(some))}) w CROSS JOIN {quoted(spec.memory)} k ON {match}"
+        )
+        for row in connection.execute(query, [value for key in some for value in key]):
+            yield (row[:width], *row[width:])
+
+
+def remember(
+    connection: sqlite3.Connection, spec: TableSpec, rows: Iterable[tuple[object, ...]], *, one_lane: bool = False
+) -> int:
+    """Note the last event of each key: its columns, hub, partition, sequence number, sequence_by, deleted.
+
+    With `one_lane`, a key that is known from another partition stays as it is. Returns how many were noted: none where
+    there are no keys.
+    """
+    if not spec.memory:
+        return 0
+    columns = ("hub", "partition", "sequence_number", "sequence_by", "deleted")
+    bound = ", ".join("?" * (len(spec.keys) + len(columns)))
+    noted = ", ".join(f"{column} = excluded.{column}" for column in columns)
+    those = " WHERE memory.hub = excluded.hub AND memory.partition = excluded.partition" if one_lane else ""
+    return connection.executemany(
+        f"INSERT INTO {quoted(spec.memory)} AS memory VALUES ({bound}) ON CONFLICT DO UPDATE SET {noted}{those}", rows
+    ).rowcount
+
+
+def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, str]) -> int:
+    """Forget what is known of a key, which a person states as text; how many there were. The table is there."""
+    terms, values = [], []
+    for column, name in zip(_key_columns(spec), ordered_keys(spec), strict=True):
+        found = candidates(key[name])
+        terms.append(f"{column} IN ({', '.join('?' * len(found))})")
+        values += found
+    assert spec.memory is not None
+    return connection.execute(f"DELETE FROM {quoted(spec.memory)} WHERE {' AND '.join(terms)}", values).rowcount
+
+
+def clear(
+    connection: sqlite3.Connection,
+    spec: TableSpec,
+    old: Places,
+    old_of_deleted: Places,
+    after: tuple[object, ...] | None,
+    at_most: int,
+) -> tuple[list[tuple[Lane, int]], tuple[object, ...] | None]:
+    """See `BesideTransaction.clear_keys`. The table is there."""
+    assert spec.memory is not None
+    columns = _key_columns(spec)
+    names, width = ", ".join(columns), len(columns)
+    where = f"WHERE ({names}) > ({', '.join('?' * width)})" if after is not None else ""
+    rows = connection.execute(
+        f"SELECT {names}, hub, partition, sequence_number, deleted FROM {quoted(spec.memory)} {where} "
+        f"ORDER BY {names} LIMIT ?",
+        (*(after or ()), at_most),
+    ).fetchall()
+    keys: list[tuple[object, ...]] = []
+    gone: list[tuple[Lane, int]] = []
+    for row in rows:
+        hub, partition, number, deleted = row[width:]
+        if number <= (old_of_deleted if deleted else old).get((hub, partition), -1):
+            keys.append(row[:width])
+            gone.append(((hub, partition), number))
+    match = " AND ".join(f"{column} = ?" for column in columns)
+    connection.executemany(f"DELETE FROM {quoted(spec.memory)} WHERE {match}", keys)
+    return gone, tuple(rows[-1][:width]) if len(rows) == at_most else None
+
+
+def _key_columns(spec: TableSpec) -> list[str]:
+    # Numbered: a key may well be called hub, or partition.
+    return [f"key_{place}" for place in range(1, len(spec.keys) + 1)]
