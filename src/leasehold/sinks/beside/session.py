@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["MINE", "Access", "Asked", "BesideTransaction", "Kind", "Places", "Session", "mine_of", "names_in"]
 
 T = TypeVar("T")
-Kind = Literal["text", "bigint", "timestamptz"]
+Kind = Literal["text", "bigint", "boolean", "double precision", "timestamptz"]
 Places = Mapping[Lane, int]
 """A sequence number of each of some partitions."""
 Asked = tuple[str, dict[str, Any]]
@@ -64,6 +64,10 @@ class Session(Protocol):
 
     def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
         """Run a statement once for each of `values`, in their order; return how many rows they concerned."""
+        ...
+
+    def put(self, table: str, columns: Mapping[str, Kind], keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+        """Insert these rows (one at least), or update those whose keys are there; return how many were written."""
         ...
 
     def there(self, table: str) -> bool:
@@ -112,8 +116,12 @@ class Session(Protocol):
         """What a rejected row has behind its place: body, whether that is text kept as bytes, reason, source, time."""
         ...
 
-    def kept_body(self, body: object) -> Mapping[str, Any]:
-        """The body of a rejected row as it is kept, by column."""
+    def remove_set_aside(self, ranges: Sequence[tuple[str, str, int, int]]) -> None:
+        """Remove the rejected rows of events: of a hub and partition, from a sequence number to another, inclusive."""
+        ...
+
+    def set_aside(self, rows: Sequence[Rejected], time: str) -> None:
+        """Insert rejected rows, with the time at which they were set aside."""
         ...
 
     @property

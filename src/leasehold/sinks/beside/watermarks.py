@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from leasehold.printable import printable
-from leasehold.sinks.beside.session import MINE, Session, mine_of
+from leasehold.sinks.beside.session import MINE, Kind, Session, mine_of
 from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.table import TableSpec
@@ -22,6 +22,16 @@ WATERMARK = "leasehold_watermark"
 OF_READER = f"{MINE} AND consumer_group = %(group)s"
 """What is kept of the table as its consumer group has filled it. Its values are `of_reader`."""
 
+_KEYS = ("pipeline", "entity_table", "consumer_group", "hub", "partition")
+_COLUMNS: dict[str, Kind] = {
+    **dict.fromkeys(_KEYS, "text"),
+    "sequence_number": "bigint",
+    "owner_level": "bigint",
+    "whole": "boolean",
+    "disputed": "boolean",
+    "timed_number": "bigint",  # of the event that was enqueued at this time
+    "enqueued_time": "double precision",
+}
 _MOST_SAID = 1_000  # tables are not told for ever
 _said: set[tuple[str, str, str]] = set()
 
@@ -38,16 +48,16 @@ def read(session: Session, hubs: Iterable[str]) -> dict[Lane, Watermark]:
 
     A partition whose watermark says no number, since somebody else has written it, is in dispute: the others are read.
     """
-    asked, values = session.asked("asked", {"it": "text"}, ((hub,) for hub in hubs))
     columns = ("sequence_number", "owner_level", "whole", "disputed", "changes", "enqueued_time")
-    kept = ", ".join(map(session.anything, columns))
-    rows = session.rows(
-        f"SELECT hub, partition, timed_number = sequence_number, {kept} FROM {session.of(WATERMARK)} "
-        f"WHERE {OF_READER} AND hub IN (SELECT it FROM {asked}) AND {session.sound(['partition'])}",
-        **of_reader(session.spec),
-        **values,
+    query = (
+        f"SELECT partition, timed_number = sequence_number, {', '.join(map(session.anything, columns))} "
+        f"FROM {session.of(WATERMARK)} WHERE {OF_READER} AND hub = %(hub)s AND {session.sound(['partition'])}"
     )
-    return {(hub, partition): _watermark(session.spec, partition, *mark) for hub, partition, *mark in rows}
+    return {
+        (hub, partition): _watermark(session.spec, partition, *mark)
+        for hub in hubs
+        for partition, *mark in session.rows(query, **of_reader(session.spec), hub=hub)
+    }
 
 
 def _watermark(
@@ -77,26 +87,18 @@ def _watermark(
 
 def write(session: Session, marks: Mapping[Lane, Watermark]) -> None:
     """Write watermarks as they are given, but for their counts of changes, which stay."""
-    written = session.many(
-        f"INSERT INTO {session.of(WATERMARK)} (pipeline, entity_table, consumer_group, hub, partition, "
-        "sequence_number, owner_level, whole, disputed, timed_number, enqueued_time) VALUES (%(pipeline)s, %(name)s, "
-        "%(group)s, %(hub)s, %(partition)s, %(number)s, %(level)s, %(whole)s, %(disputed)s, %(number)s, %(time)s) "
-        "ON CONFLICT (pipeline, entity_table, consumer_group, hub, partition) DO UPDATE SET "
-        "sequence_number = excluded.sequence_number, owner_level = excluded.owner_level, whole = excluded.whole, "
-        "disputed = excluded.disputed, timed_number = excluded.timed_number, enqueued_time = excluded.enqueued_time",
-        [
-            {
-                **of_reader(session.spec, lane),
-                "number": mark.sequence_number,
-                "level": mark.owner_level,
-                "whole": mark.whole,
-                "disputed": mark.disputed,
-                "time": mark.enqueued_time,
-            }
-            for lane, mark in sorted(marks.items())
-        ],
-    )
-    claims.check_marked(session.spec, written, len(marks))
+    if not marks:
+        return
+    spec = session.spec
+    rows = [
+        (
+            *(spec.pipeline, spec.name, spec.consumer_group, *lane),
+            *(mark.sequence_number, mark.owner_level, mark.whole, mark.disputed),
+            *(mark.sequence_number, mark.enqueued_time),
+        )
+        for lane, mark in sorted(marks.items())
+    ]
+    claims.check_marked(spec, session.put(WATERMARK, _COLUMNS, _KEYS, rows), len(rows))
 
 
 def count_change(session: Session, lanes: Collection[Lane] | None = None) -> None:

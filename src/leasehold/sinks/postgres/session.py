@@ -18,6 +18,8 @@ from leasehold.errors import SinkError, UsageError
 from leasehold.postgres.connections import Connection, Row
 from leasehold.sinks.beside.session import Asked, Kind
 from leasehold.sinks.postgres.names import Names
+from leasehold.sinks.rules.columns import on_conflict
+from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table import TableSpec
 
 T = TypeVar("T")
@@ -53,6 +55,16 @@ class Session:
     def of(self, table: str) -> str:
         """A table of this name in the schema, as SQL."""
         return self.names.of(table)
+
+    def put(self, table: str, columns: Mapping[str, Kind], keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+        """Insert these rows (one at least), or update those whose keys are there; return how many were written."""
+        arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in columns.items())
+        others = [name for name in columns if name not in keys]
+        return self.run(
+            f"INSERT INTO {self.of(table)} ({', '.join(columns)}) SELECT * FROM unnest({arrays}) "
+            f"{on_conflict(keys, others)}",
+            **{name: [*values] for name, values in zip(columns, zip(*rows, strict=True), strict=True)},
+        )
 
     def there(self, table: str) -> bool:
         """Whether there is anything of this name."""
@@ -102,10 +114,25 @@ class Session:
         """What a rejected row has behind its place."""
         return f"body, is_text, reason, source, {self.time_text('rejected_at')}"
 
-    def kept_body(self, body: object) -> Mapping[str, Any]:
-        """The body of a rejected row as it is kept, by column."""
-        kept, is_text = bytes_of(body)
-        return {"body": kept, "is_text": is_text}
+    def remove_set_aside(self, ranges: Sequence[tuple[str, str, int, int]]) -> None:
+        """Remove the rejected rows of events: of a hub and partition, from a sequence number to another, inclusive."""
+        if not ranges:
+            return
+        columns: dict[str, Kind] = {"hub": "text", "partition": "text", "first": "bigint", "last": "bigint"}
+        read, values = self.asked("read", columns, ranges)
+        self.run(
+            f"DELETE FROM {self.names.rejected} AS old USING {read} WHERE old.hub = read.hub "
+            "AND old.partition = read.partition AND old.sequence_number BETWEEN read.first AND read.last",
+            **values,
+        )
+
+    def set_aside(self, rows: Sequence[Rejected], time: str) -> None:
+        """Insert rejected rows, with the time at which they were set aside."""
+        self.many(
+            f"INSERT INTO {self.names.rejected} (hub, partition, sequence_number, place, body, is_text, reason, "
+            "source, rejected_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            [(*row[:4], *bytes_of(row.body), self.storable(row.reason), row.source, time) for row in rows],
+        )
 
     @property
     def dead_letter(self) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from leasehold.sinks.beside.session import Asked, Kind
-from leasehold.sinks.rules.columns import quoted
+from leasehold.sinks.rules.columns import on_conflict, quoted
+from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.kept import anything, as_kept, number
 from leasehold.sinks.sqlite.shape import exists
@@ -46,6 +47,10 @@ class Session:
 
     def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
         return self.connection.executemany(_native(statement), values).rowcount
+
+    def put(self, table: str, columns: Mapping[str, Kind], keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+        others = [name for name in columns if name not in keys]
+        return self.connection.executemany(f"{_insert(table, columns)} {on_conflict(keys, others)}", rows).rowcount
 
     def there(self, table: str) -> bool:
         return exists(self.connection, table)
@@ -83,8 +88,13 @@ class Session:
     def rejected_columns(self) -> str:
         return "body, 0, reason, source, rejected_at"
 
-    def kept_body(self, body: object) -> Mapping[str, Any]:
-        return {"body": body}
+    def remove_set_aside(self, ranges: Sequence[tuple[str, str, int, int]]) -> None:
+        those = "hub = ? AND partition = ? AND sequence_number BETWEEN ? AND ?"
+        self.connection.executemany(f"DELETE FROM {quoted(self.spec.rejected)} WHERE {those}", ranges)
+
+    def set_aside(self, rows: Sequence[Rejected], time: str) -> None:
+        columns = (*Rejected._fields, "rejected_at")
+        self.connection.executemany(_insert(self.spec.rejected, columns), [(*row, time) for row in rows])
 
     @property
     def dead_letter(self) -> str:
@@ -110,6 +120,10 @@ class Session:
 
     def anything(self, column: str) -> str:
         return anything(column)
+
+
+def _insert(table: str, columns: Collection[str]) -> str:
+    return f"INSERT INTO {quoted(table)} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
 def prepare(connection: sqlite3.Connection) -> None:

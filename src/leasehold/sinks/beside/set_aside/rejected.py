@@ -27,46 +27,16 @@ EVENT = "hub, partition, sequence_number, place"
 
 def replace(session: Session, read: Iterable[Admission], rows: Sequence[Rejected], now: float) -> None:
     """Set `rows` aside in the place of whatever an earlier reading of the events `read` has set aside."""
-    session.many(
-        f"DELETE FROM {session.of(session.spec.rejected)} WHERE hub = %(hub)s AND partition = %(partition)s "
-        "AND sequence_number BETWEEN %(first)s AND %(last)s",
-        [
-            {
-                "hub": each.range.hub,
-                "partition": each.range.partition,
-                "first": max(each.after + 1, each.range.first),
-                "last": each.range.last,
-            }
-            for each in read
-        ],
+    session.remove_set_aside(
+        [(*each.range.lane, max(each.after + 1, each.range.first), each.range.last) for each in read]
     )
     insert(session, rows, now)
 
 
 def insert(session: Session, rows: Sequence[Rejected], now: float) -> None:
     """Set `rows` aside, of events that have none."""
-    if not rows:
-        return
-    at = time_text(now)
-    values = [
-        {
-            "hub": row.hub,
-            "partition": row.partition,
-            "sequence_number": row.sequence_number,
-            "place": row.place,
-            **session.kept_body(row.body),
-            "reason": session.storable(row.reason),
-            "source": row.source,
-            "rejected_at": at,
-        }
-        for row in rows
-    ]
-    names = list(values[0])
-    session.many(
-        f"INSERT INTO {session.of(session.spec.rejected)} ({', '.join(names)}) "
-        f"VALUES ({', '.join(f'%({name})s' for name in names)})",
-        values,
-    )
+    if rows:
+        session.set_aside(rows, time_text(now))
 
 
 def remove(session: Session, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
