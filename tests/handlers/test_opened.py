@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,14 @@ def nothing() -> Iterator[None]:
     if told:
         raise ConnectionError("away")
     yield
+
+
+@dataclass
+class WithoutHash:
+    value: int
+
+    def __call__(self) -> AbstractContextManager[int]:
+        return nullcontext(self.value)
 
 
 @entity(keys=["id"], opens=names)
@@ -105,9 +114,11 @@ def test_functions_that_differ_in_a_value_have_each_their_own() -> None:
         giving([1]),
         giving([2]),
         partial(nullcontext, 3),
+        WithoutHash(4),
+        WithoutHash(5),
     ]
     try:
-        assert [value_of(opens) for opens in given_by] == ["Ada", "Eva", [1], [2], 3]
+        assert [value_of(opens) for opens in given_by] == ["Ada", "Eva", [1], [2], 3, 4, 5]
         assert value_of(giving([1])) is value_of(given_by[2]), "made again, as in each job of Spark, it is another one"
     finally:
         for opens in given_by:

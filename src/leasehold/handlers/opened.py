@@ -31,6 +31,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 Opens = Callable[[], AbstractContextManager[Any]]
 
@@ -43,6 +44,8 @@ class _Opened:
 
 _lock = threading.Lock()
 _opened: dict[Hashable, _Opened] = {}
+_names: WeakKeyDictionary[Opens, Hashable] = WeakKeyDictionary()
+"""The names of functions as they were at their first call: each event asks, and a name takes a look at all values."""
 
 
 def value_of(opens: Opens) -> Any:
@@ -81,9 +84,18 @@ def _forget() -> None:
 
 
 def _name_of(opens: Opens) -> Hashable:
+    try:
+        return _names[opens]
+    except KeyError:
+        return _names.setdefault(opens, _name(opens))
+    except TypeError:  # an object that has no hash, or to which there are no weak references
+        return _name(opens)
+
+
+def _name(opens: Opens) -> Hashable:
     """What is equal for one function in each job, and for no two functions that may give different values."""
     if isinstance(opens, partial):
-        return _name_of(opens.func), *map(_by_value, (*opens.args, *opens.keywords.items()))
+        return _name(opens.func), *map(_by_value, (*opens.args, *opens.keywords.items()))
     function = getattr(opens, "__wrapped__", opens)
     named = getattr(function, "__module__", ""), getattr(function, "__qualname__", repr(function))
     if (code := getattr(function, "__code__", None)) is None:
