@@ -18,7 +18,7 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.handlers.calling.processes import HandlerProcesses, named
 from leasehold.handlers.columns import columns_of
-from leasehold.handlers.contract import EntityEvent, compute, entity
+from leasehold.handlers.contract import CallRules, EntityEvent, compute, entity
 from leasehold.handlers.opened import close
 from leasehold.handlers.table import HandledTable
 from tests.handlers.batches import given
@@ -97,7 +97,7 @@ def test_a_table_that_closes_closes_it_and_one_that_goes_on_opens_it_again(tmp_p
 def test_what_cannot_be_opened_fails_the_event_and_the_next_call_tries_again() -> None:
     columns = columns_of(pa.schema({"id": pa.string()}))
     events = [(("a",), event(1), None), (("b",), event(2), None)]
-    done = compute(failing, {}, events, columns, goes_on=True, deliveries=10)
+    done = compute(failing, {}, events, columns, rules=CallRules(goes_on=True, deliveries=10))
     assert [str(one.error) for one in done.held] == ["away", "away"]
     assert told == ["tried", "tried"]
 

@@ -50,7 +50,7 @@ from leasehold.handlers.applying import check_columns, check_related, kept_by, r
 from leasehold.handlers.calling.calls import HandlerCalls
 from leasehold.handlers.calling.raised import hung
 from leasehold.handlers.columns import columns_of
-from leasehold.handlers.contract import Computed, EntityEvent, EntityHandler, Key, compute, key_of
+from leasehold.handlers.contract import CallRules, Computed, EntityEvent, EntityHandler, Key, compute, key_of
 from leasehold.handlers.exclusive import ExclusiveEntities, exclusive_entities
 from leasehold.handlers.given import Sent, given_events
 from leasehold.handlers.known_partition import KnownPartition
@@ -309,12 +309,14 @@ class HandledTable(TriesParked):
         return partial(
             compute,
             handler,
-            goes_on=goes_on,
-            deliveries=1 if self._on_failure == "discard" else self._retries.deliveries,
-            emits=self._sender is not None,
-            related=self._related,
-            refused=known.refused,
-            by_steps=known.by_steps,
+            rules=CallRules(
+                goes_on=goes_on,
+                deliveries=1 if self._on_failure == "discard" else self._retries.deliveries,
+                emits=self._sender is not None,
+                related=self._related,
+                refused=known.refused,
+                by_steps=known.by_steps,
+            ),
         )
 
     def _goes_on(self, known: KnownPartition, event: EntityEvent, first: bool) -> None:
