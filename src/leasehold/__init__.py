@@ -88,7 +88,7 @@ from leasehold.notices import (
     TableApplied,
     WorkStalled,
 )
-from leasehold.ownership import PartitionManager
+from leasehold.ownership import PartitionManager, Purpose
 from leasehold.processors.events import (
     EACH_BATCH,
     MANUAL,
@@ -103,6 +103,7 @@ from leasehold.processors.events import (
     StopReason,
     every,
 )
+from leasehold.runtime import Runtime
 from leasehold.stores import CheckpointStore, LeaseStore, OwnershipStore, open_lease_store, open_store
 
 __all__ = [
@@ -175,11 +176,13 @@ __all__ = [
     "PipelineFailed",
     "PositionKind",
     "Positions",
+    "Purpose",
     "QueueError",
     "QueueUnavailable",
     "RangeTooLarge",
     "ReaderDisconnected",
     "RecordSkipped",
+    "Runtime",
     "SchemaMismatch",
     "SinkError",
     "SinkUnavailable",

@@ -39,6 +39,7 @@ from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.hubs import Hub
 from leasehold.model import EARLIEST, Checkpoint, OwnerId, Ownership
 from leasehold.notices import CycleFailed, HandOverAsked, Notices, OwnershipClaimed, OwnershipLost, StartDelayed
+from leasehold.ownership import Purpose
 from leasehold.ownership.dispatch import DispatchThread
 from leasehold.ownership.naming import unnamed
 from leasehold.ownership.partition_manager import PartitionManager
@@ -65,6 +66,7 @@ from leasehold.processors.events.partition_work import PartitionWork
 from leasehold.processors.events.pump import OnEvent, OnEvents, OnStart, OnStop
 from leasehold.processors.events.shared import Shared
 from leasehold.processors.events.signals import Attention, Calls, terminating
+from leasehold.runtime import Runtime
 from leasehold.stores.stand_ins import FixedShare, NoCheckpoints
 from leasehold.waiting import INSTANCE, sentence, when_there
 
@@ -170,13 +172,10 @@ class EventProcessor:
             owner_id=OwnerId(name or unnamed()),
             settings=self._settings,
             positions=positions,
-            clock=self._clock,
-            rng=rng,
-            notices=self.notices,
-            pipeline=pipeline,
-            table=table,
-            share=None if share is None else share.left,
-            reads_here=True,
+            runtime=Runtime(clock=self._clock, rng=rng, notices=self.notices),
+            purpose=Purpose(
+                pipeline=pipeline, table=table, share=None if share is None else share.left, reads_here=True
+            ),
         )
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
         self._watch = HubWatch(self._hub, self._delivery, self._errors.report)
