@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -40,7 +41,7 @@ from leasehold.handlers.table import HandledTable
 from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext, every
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, Handlers, PartitionContext, every
 from leasehold.stores import open_lease_store
 from on_azurite import running_azurite
 from pipeline import first_checkpoint
@@ -195,11 +196,9 @@ def _processing(
     processor = EventProcessor(
         hub,
         f"sqlite:////{path}/store-{time.monotonic_ns()}.db",
-        on_events,
-        on_partition_start=table.on_partition_start,
+        Handlers(on_events, on_partition_start=table.on_partition_start),
         table=table.sink,
-        checkpoint=every(seconds=1.0),
-        delivery=delivery,
+        delivery=replace(delivery, checkpoint=every(seconds=1.0)),
         ownership=OwnershipSettings(settle_delay=0),
     )
     table.level_of = processor.recorded_owner_level

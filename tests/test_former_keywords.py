@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 
 from leasehold.config import OwnershipSettings
 from leasehold.former_keywords import Moved, former_keywords
-from leasehold.model import OwnerId, Positions
+from leasehold.model import LATEST, OwnerId, Positions
 from leasehold.notices import Notices
 from leasehold.ownership import PartitionManager
+from leasehold.processors.events import EACH_BATCH, DeliverySettings, EventProcessor, Handlers
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
 from tests.processor.fleet import Hub
+from tests.processor.plain import log
 
 
 @dataclass(frozen=True)
@@ -111,3 +114,25 @@ def test_of_a_partition_manager() -> None:
         "PartitionManager(runtime",
         "PartitionManager(purpose",
     ]
+
+
+def test_of_an_event_processor(tmp_path: Path) -> None:
+    hub, clock, rng, notices = log(tmp_path, 2), ManualClock(), Random(1), Notices()
+
+    def function(*given: object) -> None:
+        """A handler of anything."""
+
+    handlers = {"on_partition_start": function, "on_partition_stop": function, "on_error": function}
+    former: dict[str, Any] = {"partitions": ["1"], "start": LATEST, "checkpoint": EACH_BATCH, "patience": 7.0}
+    runtime: dict[str, Any] = {"clock": clock, "rng": rng, "notices": notices}
+    settings = OwnershipSettings(settle_delay=0)
+    given: dict[str, Any] = {"ownership": settings, "delivery": DeliverySettings(max_batch=5)}
+    made, _ = formerly(EventProcessor, hub, "memory://former", function, **given, **handlers, **former, **runtime)
+    assert made._handlers == Handlers(function, **handlers)
+    assert made._share.left(hub.partition_ids()) == ("1",)
+    assert made._settings == settings
+    assert made._delivery == DeliverySettings(max_batch=5, start=LATEST, checkpoint=EACH_BATCH, patience=7.0)
+    assert (made._clock, made._manager._parts.rng, made.notices) == (clock, rng, notices)
+    single, said = formerly(EventProcessor, hub, "memory://former", on_event=function)
+    assert single._handlers == Handlers(on_event=function)
+    assert said == ["EventProcessor(on_event=…) is EventProcessor(on_events=Handlers(on_event=…)) now"]

@@ -55,11 +55,13 @@ class Moved:
         None has always meant a keyword's default.
         """
         stated = {self.fields[name]: one for name, one in former.items() if one is not None}
+        if not stated:
+            return given
         if not isinstance(given, self.value):
             if given is not None:
                 assert self.plain is not None
                 stated = {**self.plain(given), **stated}
-            return self.value(**stated) if stated else None
+            return self.value(**stated)
         default = {one.name: one.default for one in fields(self.value)}
         twice = [name for name in former if not self.older or getattr(given, self.fields[name]) != default[name]]
         if twice:

@@ -9,6 +9,7 @@ from typing import Any
 from leasehold import EventProcessor, OwnershipSettings
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
+from leasehold.processors.events import Handlers
 from tests.waiting import NEVER
 
 
@@ -39,8 +40,7 @@ if __name__ == "__main__":
     made = EventProcessor(
         f"log:////{place}/log.db",
         f"sqlite:////{place}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
+        Handlers(accounts.on_events, on_partition_start=accounts.on_partition_start),
         table=accounts.sink,
         name=sys.argv[2],
         ownership=OwnershipSettings(load_balancing_interval=0.3, partition_expiration=NEVER, settle_delay=0.1),

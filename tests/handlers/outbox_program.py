@@ -92,9 +92,7 @@ if __name__ == "__main__":
     made = EventProcessor(
         f"log:////{FOLDER}/log.db",
         f"sqlite:////{FOLDER}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
-        on_partition_stop=accounts.on_partition_stop,
+        accounts.handlers,
         table=accounts.sink,
         name="one",
         ownership=OFTEN,

@@ -16,6 +16,7 @@ from typing import Any
 from leasehold import DeliverySettings, EventProcessor
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable, Retries
+from leasehold.processors.events import Handlers
 from leasehold.sinks.sqlite import bookkeeping
 from tests.handlers.handler_program import OFTEN, balance
 
@@ -49,8 +50,7 @@ if __name__ == "__main__":
     made = EventProcessor(
         f"log:////{FOLDER}/log.db",
         f"sqlite:////{FOLDER}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
+        Handlers(accounts.on_events, on_partition_start=accounts.on_partition_start),
         table=accounts.sink,
         name=sys.argv[2],
         ownership=OFTEN,

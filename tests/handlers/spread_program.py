@@ -12,6 +12,7 @@ from typing import Any
 from leasehold import DeliverySettings, EventProcessor
 from leasehold.handlers.contract import EntityEvent, Reject, entity
 from leasehold.handlers.table import HandledTable, Retries
+from leasehold.processors.events import Handlers
 from tests.handlers.handler_program import OFTEN
 
 
@@ -48,8 +49,7 @@ if __name__ == "__main__":
     made = EventProcessor(
         f"log:////{folder}/log.db",
         f"sqlite:////{folder}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
+        Handlers(accounts.on_events, on_partition_start=accounts.on_partition_start),
         table=accounts.sink,
         name=sys.argv[2],
         ownership=OFTEN,

@@ -22,6 +22,7 @@ from leasehold.handlers.parking.left_behind import UNTOUCHED, LeftBehind, concer
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
 from leasehold.operations.left_parked import left_of, try_left
+from leasehold.processors.events import Handlers
 from leasehold.sinks.beside.parking.listing import ListsParked
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.rules.fence import Watermark
@@ -366,8 +367,7 @@ def test_parked_retry_reaches_the_events_of_a_log_that_was_made_anew_and_a_table
         processor = EventProcessor(
             f"log:////{tmp_path}/log.db",
             f"sqlite:////{tmp_path}/stores.db",
-            table.on_events,
-            on_partition_start=table.on_partition_start,
+            Handlers(table.on_events, on_partition_start=table.on_partition_start),
             table=table.sink,
         )
         table.level_of = processor.recorded_owner_level

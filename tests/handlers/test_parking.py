@@ -18,6 +18,7 @@ from leasehold.handlers.contract import EntityEvent, Held, Reject, Retry, entity
 from leasehold.handlers.parking.policy import ALIKE, REMEMBERED, Outcomes, parked
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
+from leasehold.processors.events import Handlers
 from leasehold.sinks.beside.forgetting import Forgets
 from leasehold.sinks.beside.parking.listing import ListsParked
 from leasehold.sinks.beside.set_aside.contract import EventId, KeepsRejected, Selection, SetAsideCounts, TellsSetAside
@@ -546,8 +547,7 @@ def test_poison_entities_end_as_dead_letters_and_all_others_come_out_right(tmp_p
     made = EventProcessor(
         f"log:////{tmp_path}/log.db",
         f"sqlite:////{tmp_path}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
+        Handlers(accounts.on_events, on_partition_start=accounts.on_partition_start),
         table=accounts.sink,
         ownership=OFTEN,
     )

@@ -14,6 +14,7 @@ import pytest
 from leasehold import DeliverySettings, Event, EventProcessor
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log.hub import LogHub
+from leasehold.processors.events import Handlers
 from tests.handlers.batches import rows
 from tests.handlers.handler_program import OFTEN
 from tests.handlers.slow_handlers import told
@@ -63,8 +64,7 @@ def check_campaign(
     processor = EventProcessor(
         f"log:////{folder}/log.db",
         f"sqlite:////{folder}/store.db",
-        table.on_events,
-        on_partition_start=table.on_partition_start,
+        Handlers(table.on_events, on_partition_start=table.on_partition_start),
         table=table.sink,
         ownership=OFTEN,
         delivery=DeliverySettings(max_batch=50),

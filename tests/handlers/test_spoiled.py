@@ -19,6 +19,7 @@ from leasehold.handlers.answers import Effects, Emit
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
+from leasehold.processors.events import Handlers
 from leasehold.sinks import open_sink
 from leasehold.sinks.beside.messages.contract import KeepsMessages
 from leasehold.sinks.beside.messages.parking import ParksMessages
@@ -114,8 +115,7 @@ class Waiting:
         processor = EventProcessor(
             f"log:////{self.folder}/log.db",
             f"sqlite:////{self.folder}/store.db",
-            table.on_events,
-            on_partition_start=table.on_partition_start,
+            Handlers(table.on_events, on_partition_start=table.on_partition_start),
             table=table.sink,
             ownership=OFTEN,
             delivery=DeliverySettings(max_batch=50),

@@ -17,6 +17,7 @@ from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.exclusive import ExclusiveEntities
 from leasehold.handlers.table import HandledTable
 from leasehold.leases import EntityLeases
+from leasehold.processors.events import Handlers
 from tests.handlers.handler_program import OFTEN
 from tests.waiting import take
 
@@ -58,8 +59,7 @@ if __name__ == "__main__":
     made = EventProcessor(
         f"log:////{folder}/log.db",
         f"sqlite:////{folder}/store.db",
-        orders.on_events,
-        on_partition_start=orders.on_partition_start,
+        Handlers(orders.on_events, on_partition_start=orders.on_partition_start),
         table=orders.sink,
         name=sys.argv[2],
         ownership=OFTEN,

@@ -8,6 +8,7 @@ Nothing is read or written before the processor is started, but that the table i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,10 +23,11 @@ from leasehold.handlers.exclusive import check_exclusive
 from leasehold.handlers.named_functions import function_at
 from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
-from leasehold.model import Positions
+from leasehold.model import EARLIEST, Positions
 from leasehold.pipeline_file import PipelineFile, naming, read_pipeline_file
 from leasehold.processors.events.delivery import DeliverySettings
 from leasehold.processors.events.event_processor import EventProcessor
+from leasehold.processors.events.fixed_partitions import FixedPartitions
 
 T = TypeVar("T")
 
@@ -74,22 +76,26 @@ def handled_processor(
     """The plain processor of a pipeline file with a handler: hub, stores, start and settings are the file's.
 
     `table` is what `handled_table` gives for the file, and by default made of it. `more` are further arguments of
-    `EventProcessor`, such as `name`, `notices` and `checkpoint`. Raises `ConfigError` that names file and key.
+    `EventProcessor`, such as `name` and `runtime`; of `delivery` the start is the file's where it is not said; and
+    `on_error`. Raises `ConfigError` that names file and key.
     """
     file = _read(file)
     table = table or handled_table(file)
-    stores = None if file.ownership.partitions is not None else file.ownership_url, file.checkpoint_url
+    settings, fixed = file.ownership.settings(), file.ownership.partitions
+    stores = None if fixed is not None else file.ownership_url, file.checkpoint_url
+    delivery = more.pop("delivery", None) or DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss)
+    if "start" not in more and delivery.start == EARLIEST:
+        start = Positions.parse(file.source.starting_position, "source.starting_position")
+        delivery = replace(delivery, start=start)
+    calls = {name: more.pop(name) for name in ("on_partition_start", "on_partition_stop", "on_error") if name in more}
     given: dict[str, Any] = {
         "consumer_group": file.source.consumer_group,
-        "partitions": file.ownership.partitions,
-        "start": Positions.parse(file.source.starting_position, "source.starting_position"),
-        "ownership": file.ownership.settings(),
-        "delivery": DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss),
+        "ownership": settings if fixed is None else FixedPartitions(fixed, settings),
+        "delivery": delivery,
         "pipeline": file.name,
         "table": None if file.checkpoint_url is None else table.sink,
     }
-    calls = {"on_partition_start": table.on_partition_start, "on_partition_stop": table.on_partition_stop}
-    made = EventProcessor(file.hub_url, stores, table.on_events, **{**calls, **given, **more})
+    made = EventProcessor(file.hub_url, stores, replace(table.handlers, **calls), **{**given, **more})
     table.level_of = made.recorded_owner_level
     return made
 

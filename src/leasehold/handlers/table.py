@@ -2,8 +2,7 @@
 
     orders = HandledTable(order, "sqlite:///entities.db", table="orders", pipeline="orders",
                           schema="order_id STRING, amount DECIMAL(12,2)", state="order_id STRING, total DECIMAL(12,2)")
-    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders.on_events,
-                   on_partition_start=orders.on_partition_start, table=orders.sink).run()
+    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders.handlers, table=orders.sink).run()
 
 Owns why an event takes effect once, though its handler may be called more often:
 
@@ -61,6 +60,7 @@ from leasehold.handlers.parking.policy import Retries, check_policy, parked
 from leasehold.handlers.parking.trying import TriesParked
 from leasehold.handlers.spread import Compute, SpreadComputed, check_spread, spread_entities
 from leasehold.handlers.telling import failed, say_parked, unavailable
+from leasehold.processors.events.handlers import Handlers
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import LevelOf, Sink
 from leasehold.sinks.rules.batch import Batch, Versioned
@@ -109,8 +109,8 @@ class HandledTable(TriesParked):
     rescue          one more field of `event.row`, with the fields of a body that `schema` does not know, as JSON text
     timestamps      "truncate": times in bodies that are finer than a microsecond are cut; default: `exact`, rejected
 
-    Give the processor `on_partition_start` too: without it the events that a former owner has parked are tried again
-    only when an event comes. And `on_partition_stop`: without it what was emitted last may wait until the next owner
+    Give the processor its `handlers`: without `on_partition_start` the events that a former owner has parked are tried
+    again only when an event comes, and without `on_partition_stop` what was emitted last may wait until the next owner
     comes. Raises `ConfigError`, also for a sink that keeps no states.
     """
 
@@ -177,6 +177,13 @@ class HandledTable(TriesParked):
             *(self.sink, self._state, self._columns, sequence_by, late, self._clock), exclusive=exclusive is not None
         )
         self._known: dict[tuple[str, str], KnownPartition] = {}
+
+    @property
+    def handlers(self) -> Handlers:
+        """What a processor is to call."""
+        return Handlers(
+            self.on_events, on_partition_start=self.on_partition_start, on_partition_stop=self.on_partition_stop
+        )
 
     def on_partition_start(self, context: PartitionContext) -> None:
         """The `on_partition_start` of a processor: what a former owner has parked is tried again when it is due."""
