@@ -30,6 +30,7 @@ class Moved:
     renamed     from further former keywords to their fields
     plain       the fields that an argument of another class stands for, such as a text; None: there are only values
     older       the argument is older than these keywords: they may stand beside it, each once
+    join        makes the value, of an argument of another class and the fields, where `plain` does not say enough
     """
 
     argument: str
@@ -38,6 +39,7 @@ class Moved:
     renamed: Mapping[str, str] | None = None
     plain: Callable[[Any], Mapping[str, Any]] | None = None
     older: bool = False
+    join: Callable[[Any, Mapping[str, Any]], Any] | None = None
 
     @property
     def fields(self) -> dict[str, str]:
@@ -58,6 +60,8 @@ class Moved:
         if not stated:
             return given
         if not isinstance(given, self.value):
+            if self.join is not None:
+                return self.join(given, stated)
             if given is not None:
                 assert self.plain is not None
                 stated = {**self.plain(given), **stated}
@@ -72,10 +76,11 @@ class Moved:
         return replace(given, **stated)
 
 
-def former_keywords(*moved: Moved) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def former_keywords(*moved: Moved, attributes: tuple[str, ...] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator: the function may be called with former keywords, as `moved` says where they are now.
 
-    Of an `__init__` it takes the class's name. Raises `TypeError` at the call.
+    Of an `__init__` it takes the class's name, and further keywords may be `attributes` of the object now. Raises
+    `TypeError` at the call.
     """
     homes = {name: one for one in moved for name in one.fields}
 
@@ -88,14 +93,22 @@ def former_keywords(*moved: Moved) -> Callable[[Callable[P, R]], Callable[P, R]]
             if keywords.keys() <= signature.parameters.keys():
                 return function(*arguments, **keywords)
             former = {one: keywords[one] for one in keywords if one not in signature.parameters}
+            later = {one: former.pop(one) for one in attributes if one in former}
             _check_known(name, former, homes, signature)
-            bound = signature.bind_partial(*arguments, **{one: keywords[one] for one in keywords if one not in former})
+            bound = signature.bind_partial(
+                *arguments, **{one: keywords[one] for one in keywords if one in signature.parameters}
+            )
             for one in moved:
                 if stated := {each: former[each] for each in former if homes[each] is one}:
                     value = one.joined(name, bound.arguments.get(one.argument), stated)
                     bound.arguments[one.argument] = value
                     warnings.warn(_told(name, stated, one), DeprecationWarning, stacklevel=2)
-            return function(*bound.args, **bound.kwargs)
+            done = function(*bound.args, **bound.kwargs)
+            for attribute, value in later.items():
+                setattr(arguments[0], attribute, value)
+                said = f"{name}({attribute}=…) is its attribute {attribute} now"
+                warnings.warn(said, DeprecationWarning, stacklevel=2)
+            return done
 
         return called
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leasehold import EventProcessor, OwnershipSettings
+from leasehold.handlers import Spread
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
 from leasehold.processors.events import Handlers
@@ -28,9 +29,7 @@ def table(folder: Path) -> HandledTable:
         pipeline="accounts",
         schema="account STRING, version BIGINT",
         state="account STRING, seen STRING",
-        spread=True,
-        sequence_by="version",
-        exclusive=f"sqlite:////{folder}/leases.db",
+        spread=Spread("version", exclusive=f"sqlite:////{folder}/leases.db"),
     )
 
 

@@ -18,6 +18,7 @@ from leasehold.hubs import open_hub
 from leasehold.hubs.log import LogHub
 from leasehold.sinks.beside.outbox.contract import KeepsOutbox, Outbox
 from leasehold.testing.clock import ManualClock
+from tests.handlers import flat
 from tests.handlers.batches import body, given, rows
 from tests.sinks.postgres import Place
 
@@ -56,7 +57,7 @@ class Bench:
             effects = [Emit(f"{event.key}{count}{letter}", key=event.key) for letter in "xy"]
             return answer if answer is not None else Effects({"events": count}, effects)
 
-        table = HandledTable(
+        table = flat.table(
             emitting,
             self._url,
             table="accounts",
@@ -65,7 +66,7 @@ class Bench:
             state="account STRING, events BIGINT",
             base=self.folder,
             outbox=outbox,
-            rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
+            rng=SimpleNamespace(random=lambda: 0.0),
             **more,
         )
         table.level_of = lambda hub, partition: 99

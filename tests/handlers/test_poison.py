@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from leasehold import DeliverySettings, Event, EventProcessor
+from leasehold.handlers import Failures
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log.hub import LogHub
 from leasehold.processors.events import Handlers
@@ -58,8 +59,7 @@ def check_campaign(
         pipeline="p",
         schema="account STRING, amount BIGINT",
         state="account STRING, seen STRING",
-        retries=Retries(deliveries=2, first=0.05, longest=0.2),
-        handler_timeout=SHORT,
+        failures=Failures(retries=Retries(deliveries=2, first=0.05, longest=0.2), handler_timeout=SHORT),
     )
     processor = EventProcessor(
         f"log:////{folder}/log.db",

@@ -411,12 +411,12 @@ def _answer(
     if emitted and not rules.emits:
         raise UsageError(
             f"the handler {handler.function.__name__} returned Emit(…), and nothing says where to send it: "
-            "name a hub in HandledTable(outbox=…)"
+            "name a hub in HandledTable(state=Writes(…, outbox=…))"
         )
     if strangers := [row.table for row in rows if row.table not in rules.related]:
         raise UsageError(
             f"the handler {handler.function.__name__} returned a row of {strangers[0]}, which is no related "
-            f'table: name it in HandledTable(related=["{strangers[0]}"])'
+            f'table: name it in HandledTable(state=Writes(…, related=["{strangers[0]}"]))'
         )
     return answer, emitted, rows
 

@@ -21,6 +21,8 @@ from leasehold.handlers.calling.processes import named
 from leasehold.handlers.contract import EntityHandler
 from leasehold.handlers.exclusive import check_exclusive
 from leasehold.handlers.named_functions import function_at
+from leasehold.handlers.parking.policy import Retries
+from leasehold.handlers.settings import Bodies, Failures, Spread, Writes
 from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
 from leasehold.model import EARLIEST, Positions
@@ -32,41 +34,46 @@ from leasehold.processors.events.fixed_partitions import FixedPartitions
 T = TypeVar("T")
 
 
-def handled_table(file: PipelineFile | Path | str, **more: Any) -> HandledTable:
-    """The table of a pipeline file with a handler; `more` are further arguments of `HandledTable`, such as `retries`.
+def handled_table(file: PipelineFile | Path | str, *, retries: Retries | None = None, **more: Any) -> HandledTable:
+    """The table of a pipeline file with a handler; `more` are further arguments of `HandledTable`, such as `runtime`.
 
-    Raises `ConfigError` that names file and key.
+    `retries` say how often an event is tried, and when. Raises `ConfigError` that names file and key.
     """
-    return made_of(HandledTable, _read(file), **more)
+    return made_of(HandledTable, _read(file), retries=retries, **more)
 
 
-def made_of(make: Callable[..., T], file: PipelineFile, *, on_spark: bool = False, **more: Any) -> T:
+def made_of(
+    make: Callable[..., T],
+    file: PipelineFile,
+    *,
+    on_spark: bool = False,
+    retries: Retries | None = None,
+    **more: Any,
+) -> T:
     """What `make`, which takes the arguments of `HandledTable`, makes of a file. Raises `ConfigError`.
 
     On Spark its `schema` is None where a transform makes the columns: they are known when Spark has looked at it.
     """
     handler, schema, state = _checked(file, on_spark=on_spark)
     sink = file.sink
-    given = {
-        "table": sink.table,
-        "pipeline": file.name,
-        "schema": schema,
-        "rescue": None if schema is None else file.transform.rescue,
-        "timestamps": file.transform.timestamps,
-        "state": state,
-        "consumer_group": file.source.consumer_group,
-        "on_failure": sink.on_failure,
-        "handler_timeout": _timeout(file),
-        "hand_over_timeout": file.ownership.settings().hand_over_timeout,
-        "spread": sink.spread,
-        "sequence_by": sink.sequence_by,
-        "late": sink.late,
-        "exclusive": _lease_store(file),
-        "related": sink.related,
-        "outbox": file.outbox_url,
-        "schema_evolution": sink.schema_evolution,
-    }
+    read = file.transform
     with naming(f"{file.path}: sink."):
+        given = {
+            "table": sink.table,
+            "pipeline": file.name,
+            "schema": None if schema is None else Bodies(schema, rescue=read.rescue, timestamps=read.timestamps),
+            "state": Writes(
+                state, related=sink.related, outbox=file.outbox_url, schema_evolution=sink.schema_evolution
+            ),
+            "consumer_group": file.source.consumer_group,
+            "failures": Failures(
+                on_failure=sink.on_failure,
+                retries=retries or Retries(),
+                handler_timeout=_timeout(file),
+                hand_over_timeout=file.ownership.settings().hand_over_timeout,
+            ),
+            "spread": _spread(file),
+        }
         return make(handler, file.sink_url, **given, **more)
 
 
@@ -125,6 +132,14 @@ def _lease_store(file: PipelineFile) -> str | None:
             "exclusive", True, "entities are leased in the ownership's store, and the file names none", "Name one"
         )
     return url
+
+
+def _spread(file: PipelineFile) -> Spread | None:
+    """How entities are spread, in a file that was checked."""
+    if not file.sink.spread:
+        return None
+    assert file.sink.sequence_by is not None
+    return Spread(file.sink.sequence_by, late=file.sink.late, exclusive=_lease_store(file))
 
 
 def _timeout(file: PipelineFile) -> float | None:

@@ -35,7 +35,6 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Protocol
 
@@ -43,6 +42,7 @@ from leasehold.backoff import Backoff
 from leasehold.clock import Clock
 from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch
 from leasehold.handlers.publishing import Publisher, publisher_at
+from leasehold.runtime import Runtime
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.outbox.contract import KeepsOutbox, Outbox, WaitingEvent
 
@@ -268,7 +268,7 @@ class OutboxSender:
             logger.warning(said, type(error).__name__, error, exc_info=None if known else error)
 
 
-def sender_of(sink: Sink, url: str | None, *, base: Path | None, clock: Clock, rng: Random) -> OutboxSender | None:
+def sender_of(sink: Sink, url: str | None, runtime: Runtime) -> OutboxSender | None:
     """What sends the outbox of this sink's table to `url`, if there is one. Raises `ConfigError`, also for a sink that
     keeps none."""
     if url is None:
@@ -277,6 +277,6 @@ def sender_of(sink: Sink, url: str | None, *, base: Path | None, clock: Clock, r
         raise ConfigError(
             "outbox", url, "this sink keeps no outbox", "SQLite and Postgres do: sqlite:///PATH, postgresql://…"
         )
-    opened = publisher_at(url, base, sink.identity)
+    opened = publisher_at(url, runtime.base, sink.identity)
     sink.outbox.check()
-    return OutboxSender(sink.outbox, opened, clock=clock, rng=rng, ended=sink.close)
+    return OutboxSender(sink.outbox, opened, clock=runtime.clock, rng=runtime.rng, ended=sink.close)
