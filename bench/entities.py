@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,11 +37,12 @@ import pyarrow as pa
 
 from entity_handlers import SLEEPER, order, sleeping
 from leasehold.config import OwnershipSettings
+from leasehold.handlers import Failures, Spread
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext, every
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, Handlers, PartitionContext, every
 from leasehold.stores import open_lease_store
 from on_azurite import running_azurite
 from pipeline import first_checkpoint
@@ -102,10 +104,10 @@ def run(quick: bool) -> list[Row]:
 def _of_a_server(path: Path, name: str, url: str, store: str, keyed: LogHub, scattered: LogHub) -> list[Row]:
     bench = _Bench(path, url)
     plain = bench.handled(keyed, "orders")
-    spread = bench.handled(scattered, "scattered", spread=True, sequence_by="version")
+    spread = bench.handled(scattered, "scattered", Spread("version"))
     calls: Counter[str] = Counter()
     leases: Any = CountedLeases(store, calls)
-    exclusive = bench.handled(scattered, "exclusive", spread=True, sequence_by="version", exclusive=leases)
+    exclusive = bench.handled(scattered, "exclusive", Spread("version", exclusive=leases))
     asked = calls["lease"] / _count(scattered)
     control = _control(url, store, scattered, max(400, _count(scattered) // 100))
     spark = _on_spark(path / name, url, keyed)
@@ -122,14 +124,14 @@ def _of_a_server(path: Path, name: str, url: str, store: str, keyed: LogHub, sca
 
 def _beside_blobs(path: Path, scattered: LogHub) -> list[Row]:
     """With a blob lease around each event, on Azurite, and with none, or with leases in a table of the same account."""
-    more: dict[str, Any] = {"spread": True, "sequence_by": "version"}
     url = f"sqlite:////{path}/beside-blobs.db"
     with running_azurite() as server:
         server.make_container("leases")
         server.make_table("leases")
         control = _control(url, server.url("azblob", "leases"), scattered, 400)
-        spread = _Bench(path, url).handled(scattered, "scattered", **more)
-        exclusive = _Bench(path, url).handled(scattered, "exclusive", exclusive=server.url("aztable", "leases"), **more)
+        spread = _Bench(path, url).handled(scattered, "scattered", Spread("version"))
+        leased = Spread("version", exclusive=server.url("aztable", "leases"))
+        exclusive = _Bench(path, url).handled(scattered, "exclusive", leased)
     return [
         ("a blob lease an event, azblob, sqlite (the control)", control, "events/s", None, ""),
         ("handler, sqlite: spread, to a blob lease an event", spread, "events/s", spread / control, "ratio >= 50"),
@@ -168,9 +170,9 @@ class _Bench:
     def __init__(self, path: Path, url: str) -> None:
         self._path, self._url = path, url
 
-    def handled(self, hub: LogHub, name: str, **more: Any) -> float:
+    def handled(self, hub: LogHub, name: str, spread: Spread | None = None) -> float:
         """Events a second from the first batch until all are applied."""
-        table = HandledTable(order, self._url, table=name, pipeline=name, schema=SCHEMA, state=STATE, **more)
+        table = HandledTable(order, self._url, table=name, pipeline=name, schema=SCHEMA, state=STATE, spread=spread)
         began: list[float] = []
 
         def on_events(batch: EventBatch, context: PartitionContext) -> None:
@@ -195,11 +197,9 @@ def _processing(
     processor = EventProcessor(
         hub,
         f"sqlite:////{path}/store-{time.monotonic_ns()}.db",
-        on_events,
-        on_partition_start=table.on_partition_start,
+        Handlers(on_events, on_partition_start=table.on_partition_start),
         table=table.sink,
-        checkpoint=every(seconds=1.0),
-        delivery=delivery,
+        delivery=replace(delivery, checkpoint=every(seconds=1.0)),
         ownership=OwnershipSettings(settle_delay=0),
     )
     table.level_of = processor.recorded_owner_level
@@ -335,7 +335,9 @@ def _waiting(path: Path, name: str, seconds: float, timeout: float | None, *, sl
     """The 99th percentile, in ms, of the time from append to commit, of all entities but the one that may sleep."""
     hub = LogHub.create(path / f"{name}.db", partitions=PARTITIONS)
     url = f"sqlite:////{path}/waiting.db"
-    table = HandledTable(sleeping, url, table=name, pipeline=name, schema=SCHEMA, state=STATE, handler_timeout=timeout)
+    table = HandledTable(
+        sleeping, url, table=name, pipeline=name, schema=SCHEMA, state=STATE, failures=Failures(handler_timeout=timeout)
+    )
     waited: list[float] = []
 
     def on_events(batch: EventBatch, context: PartitionContext) -> None:

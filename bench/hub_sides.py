@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -130,8 +131,7 @@ def processor(
             f"sqlite:///{folder}/{os.getpid()}-{next(turns)}.db",
             on_events,
             consumer_group=_group(url),
-            checkpoint=policy,
-            delivery=delivery,
+            delivery=replace(delivery, checkpoint=policy),
             ownership=OwnershipSettings(settle_delay=0),
         ):
             seconds = count.seconds()

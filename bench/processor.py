@@ -22,6 +22,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -39,9 +40,11 @@ from leasehold.processors.events import (
     DeliverySettings,
     EventBatch,
     EventProcessor,
+    Handlers,
     PartitionContext,
     every,
 )
+from leasehold.runtime import Runtime
 from leasehold.stores import open_store
 from leasehold.tracing import Tracing
 
@@ -209,11 +212,9 @@ class _Bench:
             EventProcessor(
                 self._hub,
                 store,
-                None if single else handler,
-                on_event=on_event if single else None,
-                checkpoint=policy,
-                delivery=delivery,
-                notices=notices,
+                Handlers(None if single else handler, on_event=on_event if single else None),
+                delivery=replace(delivery, checkpoint=policy),
+                runtime=Runtime(notices=notices),
                 ownership=OwnershipSettings(settle_delay=0),
             ),
         ):

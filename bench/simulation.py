@@ -15,6 +15,7 @@ from random import Random
 from leasehold.config import OwnershipSettings
 from leasehold.model import EARLIEST, Checkpoint, OwnerId, Ownership, Positions, Presence
 from leasehold.ownership import PartitionManager
+from leasehold.runtime import Runtime
 from leasehold.simulation import Make
 from leasehold.simulation.hub import GROUP, SimulatedHub
 from leasehold.simulation.scenarios import BEGIN, Measured, measure, scenario_story
@@ -110,8 +111,7 @@ def _instance(owned: bool, seed: int) -> PartitionManager:
         owner_id=OwnerId("host-0", f"{0:012x}"),
         settings=OwnershipSettings(settle_delay=0),
         positions=Positions(EARLIEST),
-        clock=clock,
-        rng=Random(seed),
+        runtime=Runtime(clock=clock, rng=Random(seed)),
     )
     if owned:
         manager.tick()

@@ -32,6 +32,7 @@ from leasehold.clock import SystemClock
 from leasehold.config import OwnershipSettings
 from leasehold.model import ConsumerGroup, EventPosition, OwnerId, Ownership, PartitionProperties, Positions
 from leasehold.ownership import PartitionManager
+from leasehold.runtime import Runtime
 from leasehold.stores import Store, open_lease_store, open_store
 from on_azurite import Plain, blobs, requests_counted, tables
 
@@ -228,8 +229,7 @@ def _requests(url: str, partitions: int) -> float:
         owner_id=OwnerId("bench"),
         settings=OwnershipSettings(strategy="greedy", partition_expiration=600.0),  # claims on Azure take a minute
         positions=Positions(),
-        clock=SystemClock(),
-        rng=Random(1),
+        runtime=Runtime(clock=SystemClock(), rng=Random(1)),
     )
     while len(manager.held()) < partitions:
         manager.tick()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from leasehold import Event, EventBatch, EventProcessor, OwnershipSettings, PartitionContext, StopReason
+from leasehold import Event, EventBatch, EventProcessor, Handlers, OwnershipSettings, PartitionContext, StopReason
 from leasehold.hubs.log import LogHub
 from leasehold.sinks import Batch, TableSpec, open_sink
 
@@ -66,10 +66,12 @@ def processor(folder: str, name: str, read: Counter[tuple[str, int]]) -> EventPr
     made = EventProcessor(
         f"log:///{folder}/readings.db",
         f"sqlite:///{folder}/leasehold.db",
-        on_events,
-        on_partition_start=lambda context: print(f"{name} starts partition {context.partition} at {context.start}"),
-        on_partition_stop=on_stop,
-        on_error=on_error,
+        Handlers(
+            on_events,
+            on_partition_start=lambda context: print(f"{name} starts partition {context.partition} at {context.start}"),
+            on_partition_stop=on_stop,
+            on_error=on_error,
+        ),
         name=name,
         ownership=OFTEN,
     )

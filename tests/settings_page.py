@@ -73,7 +73,7 @@ def _value(value: Any, *, plain: bool = False, python: bool = True, duration: bo
         return f"`{value}`" if python else f"`{str(value).lower()}`"
     if isinstance(value, int | float):
         return _seconds(value) if duration else f"{value:,}".removesuffix(".0")
-    text = value.value if isinstance(value, Enum) else value
+    text = str(value.value if isinstance(value, Enum) else value)
     return f"`{text}`" if plain else f'`"{text}"`'
 
 

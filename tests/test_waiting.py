@@ -14,7 +14,8 @@ from leasehold.errors import HubError, HubUnavailable, LeaseholdError, StoreUnav
 from leasehold.hubs import open_hub
 from leasehold.model import ConsumerGroup
 from leasehold.notices import Notices, StartDelayed
-from leasehold.processors.events import EventProcessor
+from leasehold.processors.events import DeliverySettings, EventProcessor
+from leasehold.runtime import Runtime
 from leasehold.stores import open_store
 from leasehold.testing.clock import ManualClock
 from leasehold.waiting import SignalEvent, readable, sentence, when_there
@@ -124,7 +125,13 @@ def test_a_processor_waits_for_its_hub_and_says_so(caplog: pytest.LogCaptureFixt
     notices.subscribe(lambda delayed: clock.advance(NEVER), StartDelayed)
     nobody = "kafka://127.0.0.1:1/topic?request_timeout=0.5s"
     with pytest.raises(HubUnavailable):
-        EventProcessor(nobody, "memory://waits", print, patience=NEVER, notices=notices, clock=clock)
+        EventProcessor(
+            nobody,
+            "memory://waits",
+            print,
+            delivery=DeliverySettings(patience=NEVER),
+            runtime=Runtime(notices=notices, clock=clock),
+        )
     assert [type(one.error) for one in heard] == [HubUnavailable]
     assert "Waiting for it" in caplog.records[-1].message
     assert caplog.records[-1].levelno == logging.WARNING

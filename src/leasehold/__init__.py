@@ -88,7 +88,7 @@ from leasehold.notices import (
     TableApplied,
     WorkStalled,
 )
-from leasehold.ownership import PartitionManager
+from leasehold.ownership import PartitionManager, Purpose
 from leasehold.processors.events import (
     EACH_BATCH,
     MANUAL,
@@ -98,11 +98,14 @@ from leasehold.processors.events import (
     DeliverySettings,
     EventBatch,
     EventProcessor,
+    FixedPartitions,
+    Handlers,
     PartitionClient,
     PartitionContext,
     StopReason,
     every,
 )
+from leasehold.runtime import Runtime
 from leasehold.stores import CheckpointStore, LeaseStore, OwnershipStore, open_lease_store, open_store
 
 __all__ = [
@@ -136,8 +139,10 @@ __all__ = [
     "EventsLost",
     "EventsMissing",
     "EventsReceived",
+    "FixedPartitions",
     "HandOverAsked",
     "HandlerUnavailable",
+    "Handlers",
     "Hub",
     "HubError",
     "HubUnavailable",
@@ -175,11 +180,13 @@ __all__ = [
     "PipelineFailed",
     "PositionKind",
     "Positions",
+    "Purpose",
     "QueueError",
     "QueueUnavailable",
     "RangeTooLarge",
     "ReaderDisconnected",
     "RecordSkipped",
+    "Runtime",
     "SchemaMismatch",
     "SinkError",
     "SinkUnavailable",

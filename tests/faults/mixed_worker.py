@@ -90,9 +90,8 @@ def ours(told: dict[str, Any], write: Callable[[str, Iterable[int | None]], None
         told["store"],
         on_events,
         name=name,
-        checkpoint=EACH_BATCH,
         ownership=OwnershipSettings() if told["default_times"] else settings(told["expiration"]),
-        delivery=DeliverySettings(max_batch=20, prefetch=60),
+        delivery=DeliverySettings(max_batch=20, prefetch=60, checkpoint=EACH_BATCH),
     )
     processor.run()
 

@@ -44,7 +44,6 @@ def work(folder: Path, name: str) -> None:
             SqliteStore(folder / "store.db", timeout=30.0),
             on_events,
             name=name,
-            checkpoint=every(events=50, seconds=1.0),
             ownership=OwnershipSettings(
                 load_balancing_interval=0.3,
                 partition_expiration=NEVER,
@@ -52,7 +51,9 @@ def work(folder: Path, name: str) -> None:
                 settle_delay=0.3,
                 hand_over_timeout=NEVER,
             ),
-            delivery=DeliverySettings(max_batch=20, prefetch=60, poll_interval=0.05),
+            delivery=DeliverySettings(
+                max_batch=20, prefetch=60, poll_interval=0.05, checkpoint=every(events=50, seconds=1.0)
+            ),
         )
         processor.run()
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from leasehold import EventProcessor, OwnershipSettings
+from leasehold.handlers import Spread
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
+from leasehold.processors.events import Handlers
 from tests.waiting import NEVER
 
 
@@ -27,9 +29,7 @@ def table(folder: Path) -> HandledTable:
         pipeline="accounts",
         schema="account STRING, version BIGINT",
         state="account STRING, seen STRING",
-        spread=True,
-        sequence_by="version",
-        exclusive=f"sqlite:////{folder}/leases.db",
+        spread=Spread("version", exclusive=f"sqlite:////{folder}/leases.db"),
     )
 
 
@@ -39,8 +39,7 @@ if __name__ == "__main__":
     made = EventProcessor(
         f"log:////{place}/log.db",
         f"sqlite:////{place}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
+        Handlers(accounts.on_events, on_partition_start=accounts.on_partition_start),
         table=accounts.sink,
         name=sys.argv[2],
         ownership=OwnershipSettings(load_balancing_interval=0.3, partition_expiration=NEVER, settle_delay=0.1),

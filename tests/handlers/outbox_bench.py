@@ -19,6 +19,7 @@ from leasehold.hubs.log import LogHub
 from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.features import OUTBOX, require
 from leasehold.testing.clock import ManualClock
+from tests.handlers import flat
 from tests.handlers.batches import body, given, rows
 from tests.sinks.postgres import Place
 
@@ -57,7 +58,7 @@ class Bench:
             effects = [Emit(f"{event.key}{count}{letter}", key=event.key) for letter in "xy"]
             return answer if answer is not None else Effects({"events": count}, effects)
 
-        table = HandledTable(
+        table = flat.table(
             emitting,
             self._url,
             table="accounts",
@@ -66,7 +67,7 @@ class Bench:
             state="account STRING, events BIGINT",
             base=self.folder,
             outbox=outbox,
-            rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
+            rng=SimpleNamespace(random=lambda: 0.0),
             **more,
         )
         table.level_of = lambda hub, partition: 99

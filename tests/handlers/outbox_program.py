@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from leasehold import DeliverySettings, EventProcessor
-from leasehold.handlers import outbox
+from leasehold.handlers import Writes, outbox
 from leasehold.handlers.answers import Effects, Emit
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.publishing import HubPublisher
@@ -86,15 +86,12 @@ if __name__ == "__main__":
         table="accounts",
         pipeline="accounts",
         schema="account STRING, amount BIGINT, place BIGINT",
-        state="account STRING, events BIGINT, total BIGINT",
-        outbox=URL,
+        state=Writes("account STRING, events BIGINT, total BIGINT", outbox=URL),
     )
     made = EventProcessor(
         f"log:////{FOLDER}/log.db",
         f"sqlite:////{FOLDER}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
-        on_partition_stop=accounts.on_partition_stop,
+        accounts.handlers,
         table=accounts.sink,
         name="one",
         ownership=OFTEN,

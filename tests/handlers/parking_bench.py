@@ -12,6 +12,7 @@ import pytest
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
 from leasehold.testing.clock import ManualClock
+from tests.handlers import flat
 from tests.handlers.batches import body, database, given
 
 
@@ -39,7 +40,7 @@ class Bench:
             seen = state["seen"] + "," if state else ""
             return {"seen": f"{seen}{event.sequence_number}"}
 
-        table = HandledTable(
+        table = flat.table(
             adding,
             self._url,
             table="accounts",

@@ -14,8 +14,11 @@ from random import Random
 from typing import Any
 
 from leasehold import DeliverySettings, EventProcessor
+from leasehold.handlers import Failures
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable, Retries
+from leasehold.processors.events import Handlers
+from leasehold.runtime import Runtime
 from leasehold.sinks.beside import watermarks
 from tests.handlers.handler_program import OFTEN, balance
 
@@ -41,16 +44,15 @@ if __name__ == "__main__":
         pipeline="accounts",
         schema="account STRING, amount BIGINT, place BIGINT",
         state="account STRING, events BIGINT, total BIGINT",
-        retries=Retries(deliveries=1_000, first=0.1, longest=0.1),
-        rng=Random(1),
+        failures=Failures(retries=Retries(deliveries=1_000, first=0.1, longest=0.1)),
+        runtime=Runtime(rng=Random(1)),
     )
     if sys.argv[3:] == ["die"] and (FOLDER / "mended").exists():
         watermarks.count_change = die  # type: ignore[assignment]
     made = EventProcessor(
         f"log:////{FOLDER}/log.db",
         f"sqlite:////{FOLDER}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
+        Handlers(accounts.on_events, on_partition_start=accounts.on_partition_start),
         table=accounts.sink,
         name=sys.argv[2],
         ownership=OFTEN,

@@ -15,6 +15,7 @@ from leasehold.handlers.answers import Effects
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
 from leasehold.testing.clock import ManualClock
+from tests.handlers import flat
 from tests.handlers.batches import given, rows
 from tests.sinks.postgres import Place
 
@@ -43,7 +44,7 @@ class Bench:
             return Effects({"total": (state["total"] if state else 0) + 1}, self.answers.get(event.row["what"], []))
 
         settings: dict[str, Any] = {"handler": order, "related": ["lines"], **more}
-        table = HandledTable(
+        table = flat.table(
             settings.pop("handler"),
             self.url,
             table="orders",
@@ -51,7 +52,7 @@ class Bench:
             schema="order_id STRING, what BIGINT",
             state="order_id STRING, total BIGINT",
             clock=self.clock,
-            rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
+            rng=SimpleNamespace(random=lambda: 0.0),
             **settings,
         )
         table.level_of = lambda hub, partition: 99

@@ -12,6 +12,7 @@ import pytest
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
 from leasehold.testing.clock import ManualClock
+from tests.handlers import flat
 from tests.handlers.batches import database, given
 
 
@@ -36,7 +37,7 @@ class Bench:
             return {"seen": f"{state['seen']},{version}" if state else str(version)}
 
         settings: dict[str, Any] = {"spread": True, "sequence_by": "version", **more}
-        table = HandledTable(
+        table = flat.table(
             adding,
             self.url,
             table="accounts",
@@ -44,7 +45,7 @@ class Bench:
             schema="account STRING, version BIGINT, at TIMESTAMP, of DECIMAL(9,2)",
             state="account STRING, seen STRING",
             clock=self.clock,
-            rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
+            rng=SimpleNamespace(random=lambda: 0.0),
             **settings,
         )
         table.level_of = lambda hub, partition: 99

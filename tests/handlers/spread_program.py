@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from leasehold import DeliverySettings, EventProcessor
+from leasehold.handlers import Failures, Spread
 from leasehold.handlers.contract import EntityEvent, Reject, entity
 from leasehold.handlers.table import HandledTable, Retries
+from leasehold.processors.events import Handlers
 from tests.handlers.handler_program import OFTEN
 
 
@@ -35,9 +37,8 @@ def table(url: str, **more: Any) -> HandledTable:
         pipeline="accounts",
         schema="account STRING, amount BIGINT, place BIGINT, version BIGINT",
         state="account STRING, p0 BIGINT, p1 BIGINT, total BIGINT",
-        spread=True,
-        sequence_by="version",
-        retries=Retries(first=0.05, longest=0.2),
+        spread=Spread("version"),
+        failures=Failures(retries=Retries(first=0.05, longest=0.2)),
         **more,
     )
 
@@ -48,8 +49,7 @@ if __name__ == "__main__":
     made = EventProcessor(
         f"log:////{folder}/log.db",
         f"sqlite:////{folder}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
+        Handlers(accounts.on_events, on_partition_start=accounts.on_partition_start),
         table=accounts.sink,
         name=sys.argv[2],
         ownership=OFTEN,

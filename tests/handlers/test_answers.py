@@ -14,7 +14,7 @@ from leasehold.errors import UsageError
 from leasehold.handlers.answers import Effects, Emit
 from leasehold.handlers.applying import emitted_events
 from leasehold.handlers.columns import columns_of
-from leasehold.handlers.contract import Computed, Delete, EntityEvent, Reject, Skip, compute, entity
+from leasehold.handlers.contract import CallRules, Computed, Delete, EntityEvent, Reject, Skip, compute, entity
 from leasehold.sinks.beside.outbox.contract import id_of
 
 COLUMNS = columns_of(pa.schema([("name", pa.string()), ("seen", pa.int64())]))
@@ -73,7 +73,7 @@ def computed(*answers: Any, **settings: Any) -> Computed:
     events = [
         (("a",), EntityEvent("a", b"{}", {"name": "a"}, "h", "3", 5 + n, 0.0, 1), None) for n in range(len(answers))
     ]
-    return compute(answering, {}, events, COLUMNS, **{"emits": True, **settings})
+    return compute(answering, {}, events, COLUMNS, rules=CallRules(**{"emits": True, **settings}))
 
 
 def test_what_is_emitted_with_each_answer() -> None:

@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 from leasehold.errors import ConfigError
+from leasehold.handlers import Spread
 from leasehold.handlers.answers import Effects, Emit
 from leasehold.handlers.contract import EntityEvent, entity
-from leasehold.handlers.exclusive import BUSY, Busy, lease_key
+from leasehold.handlers.exclusive import BUSY, Busy, check_exclusive, lease_key
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.log.hub import LogHub
 from leasehold.leases import EntityLeases
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from leasehold.testing.clock import ManualClock
+from tests.handlers import flat
 from tests.handlers.batches import given, rows
 from tests.waiting import NEVER, PATIENCE, take, until
 
@@ -50,16 +52,12 @@ def test_leases_have_the_names_of_their_entities() -> None:
     assert long != lease_key("s", ("é" * 1_001,))
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"spread": False, "sequence_by": None}, "needs no lease"),
-        ({"on_failure": "wait"}, "never waits for a lease"),
-    ],
-)
-def test_settings_that_do_not_go_together(tmp_path: Path, more: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said), closing(Bench(f"sqlite:////{tmp_path}/table.db")) as bench:
-        bench.table(**more)
+def test_settings_that_do_not_go_together(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs no lease"):
+        check_exclusive("redis://h", spread=False, on_failure="park")
+    never = pytest.raises(ConfigError, match="never waits for a lease")
+    with never, closing(Bench(f"sqlite:////{tmp_path}/table.db")) as bench:
+        bench.table(on_failure="wait")
 
 
 # Two instances, batches by hand
@@ -90,7 +88,7 @@ class Bench:
             after = {"seen": f"{state['seen']},{version}" if state else str(version)}
             return Effects(after, [Emit(f"{event.key} is at {version}")]) if self.emits else after
 
-        table = HandledTable(
+        table = flat.table(
             adding,
             self.url,
             table="accounts",
@@ -98,7 +96,7 @@ class Bench:
             schema="account STRING, version BIGINT",
             state="account STRING, seen STRING",
             clock=self.clock,
-            rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
+            rng=SimpleNamespace(random=lambda: 0.0),
             **{"spread": True, "sequence_by": "version", "exclusive": self.leases, **self.more, **more},
         )
         table.level_of = lambda hub, partition: 99
@@ -327,9 +325,7 @@ def test_many_at_once_never_call_for_one_entity_at_the_same_time(bench: Bench) -
             pipeline="p",
             schema="account STRING, version BIGINT",
             state="account STRING, seen STRING",
-            spread=True,
-            sequence_by="version",
-            exclusive=store,
+            spread=Spread("version", exclusive=store),
         )
         table.level_of = lambda hub, partition: 99
         context: Any = SimpleNamespace(start=0, call_again=lambda seconds: None)

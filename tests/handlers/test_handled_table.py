@@ -15,6 +15,7 @@ import pytest
 
 from leasehold import Event
 from leasehold.errors import ConfigError, KeyFromTwoPartitions, OwnerLevelWentBack, SchemaMismatch
+from leasehold.handlers import Failures, Writes
 from leasehold.handlers.contract import Delete, EntityEvent, HandlerFailed, entity
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log import LogHub
@@ -177,7 +178,7 @@ def test_a_failure_keeps_what_came_before_and_counts_its_tries(tmp_path: Path) -
         pipeline="p",
         schema="account STRING, amount BIGINT",
         state="account STRING, total BIGINT",
-        on_failure="wait",
+        failures=Failures(on_failure="wait"),
     )
     batch = given(1, 0, body(0), body(1, "b"), body(0, "a", 13), body(0, "b", 0))
     for _ in range(2):
@@ -205,8 +206,7 @@ def test_a_state_gets_a_column_more(tmp_path: Path) -> None:
             table="accounts",
             pipeline="p",
             schema="account STRING, amount BIGINT",
-            state=state,
-            schema_evolution=evolution,
+            state=Writes(state, schema_evolution=evolution),
         )
 
     opened("account STRING, total BIGINT").on_events(*given(1, 0, body(0, "a", 3)))

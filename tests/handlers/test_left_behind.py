@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from leasehold import Event, EventProcessor
 from leasehold.cli.app import app
+from leasehold.handlers import Failures, Spread
 from leasehold.handlers.answers import Effects, Emit
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.parking import left_behind
@@ -22,10 +23,12 @@ from leasehold.handlers.parking.left_behind import UNTOUCHED, LeftBehind, concer
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
 from leasehold.operations.left_parked import left_of, try_left
+from leasehold.processors.events import Handlers
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.features import PARKING, require
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.testing.clock import ManualClock
+from tests.handlers import flat
 from tests.handlers.batches import database, overtaken_once, rows
 from tests.waiting import until
 
@@ -53,7 +56,7 @@ class Bench:
             return Effects(after, [Emit(said, key=event.key)]) if self.emits else after
 
         settings: dict[str, Any] = {"spread": True, "sequence_by": "version"} if spread else {}
-        table = HandledTable(
+        table = flat.table(
             adding,
             self.url,
             table="accounts",
@@ -61,7 +64,7 @@ class Bench:
             schema="account STRING, version BIGINT",
             state="account STRING, seen STRING",
             clock=self.clock,
-            rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
+            rng=SimpleNamespace(random=lambda: 0.0),
             **settings,
             **more,
         )
@@ -358,15 +361,13 @@ def test_parked_retry_reaches_the_events_of_a_log_that_was_made_anew_and_a_table
             pipeline="p",
             schema="account STRING, version BIGINT",
             state="account STRING, seen STRING",
-            spread=True,
-            sequence_by="version",
-            retries=Retries(first=1000.0, longest=1000.0),
+            spread=Spread("version"),
+            failures=Failures(retries=Retries(first=1000.0, longest=1000.0)),
         )
         processor = EventProcessor(
             f"log:////{tmp_path}/log.db",
             f"sqlite:////{tmp_path}/stores.db",
-            table.on_events,
-            on_partition_start=table.on_partition_start,
+            Handlers(table.on_events, on_partition_start=table.on_partition_start),
             table=table.sink,
         )
         table.level_of = processor.recorded_owner_level

@@ -20,7 +20,7 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.handlers.calling.processes import HandlerProcesses, named
 from leasehold.handlers.columns import columns_of
-from leasehold.handlers.contract import EntityEvent, compute, entity
+from leasehold.handlers.contract import CallRules, EntityEvent, compute, entity
 from leasehold.handlers.opened import Opens, close, value_of
 from leasehold.handlers.table import HandledTable
 from tests.handlers.batches import given
@@ -128,7 +128,7 @@ def test_functions_that_differ_in_a_value_have_each_their_own() -> None:
 def test_what_cannot_be_opened_fails_the_event_and_the_next_call_tries_again() -> None:
     columns = columns_of(pa.schema({"id": pa.string()}))
     events = [(("a",), event(1), None), (("b",), event(2), None)]
-    done = compute(failing, {}, events, columns, goes_on=True, deliveries=10)
+    done = compute(failing, {}, events, columns, rules=CallRules(goes_on=True, deliveries=10))
     assert [str(one.error) for one in done.held] == ["away", "away"]
     assert told == ["tried", "tried"]
 

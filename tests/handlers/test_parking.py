@@ -14,10 +14,12 @@ import pytest
 
 from leasehold import Event, EventProcessor
 from leasehold.errors import ConfigError, HandlerUnavailable, UsageError, is_transient
+from leasehold.handlers import Failures
 from leasehold.handlers.contract import EntityEvent, Held, Reject, Retry, entity
 from leasehold.handlers.parking.policy import ALIKE, REMEMBERED, Outcomes, parked
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
+from leasehold.processors.events import Handlers
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection, SetAsideCounts
 from leasehold.sinks.features import FORGETTING, PARKING, REJECTED, require
 from leasehold.sinks.rules.fence import Watermark
@@ -535,13 +537,12 @@ def test_poison_entities_end_as_dead_letters_and_all_others_come_out_right(tmp_p
         pipeline="accounts",
         schema="account STRING, amount BIGINT, place BIGINT",
         state="account STRING, events BIGINT, total BIGINT",
-        retries=Retries(deliveries=3, first=0.05, longest=0.1),
+        failures=Failures(retries=Retries(deliveries=3, first=0.05, longest=0.1)),
     )
     made = EventProcessor(
         f"log:////{tmp_path}/log.db",
         f"sqlite:////{tmp_path}/store.db",
-        accounts.on_events,
-        on_partition_start=accounts.on_partition_start,
+        Handlers(accounts.on_events, on_partition_start=accounts.on_partition_start),
         table=accounts.sink,
         ownership=OFTEN,
     )

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from leasehold import DeliverySettings, Event, EventProcessor
+from leasehold.handlers import Failures
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log.hub import LogHub
+from leasehold.processors.events import Handlers
 from tests.handlers.batches import rows
 from tests.handlers.handler_program import OFTEN
 from tests.handlers.slow_handlers import told
@@ -57,14 +59,12 @@ def check_campaign(
         pipeline="p",
         schema="account STRING, amount BIGINT",
         state="account STRING, seen STRING",
-        retries=Retries(deliveries=2, first=0.05, longest=0.2),
-        handler_timeout=SHORT,
+        failures=Failures(retries=Retries(deliveries=2, first=0.05, longest=0.2), handler_timeout=SHORT),
     )
     processor = EventProcessor(
         f"log:////{folder}/log.db",
         f"sqlite:////{folder}/store.db",
-        table.on_events,
-        on_partition_start=table.on_partition_start,
+        Handlers(table.on_events, on_partition_start=table.on_partition_start),
         table=table.sink,
         ownership=OFTEN,
         delivery=DeliverySettings(max_batch=50),

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from leasehold.handlers import Writes
 from leasehold.handlers.answers import Effects, Gone, Row
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.testing.clock import ManualClock
+from tests.handlers import flat
 from tests.handlers.batches import given, rows
 from tests.sinks.postgres import Place
 
@@ -74,8 +76,7 @@ def test_it_waits_and_what_came_before_it_stays(way: str, spread: bool, database
     def note(state: Any, event: EntityEvent) -> Any:
         return {"note": bad if event.row["n"] == 2 and not mended else good if event.row["n"] != 3 else state["note"]}
 
-    more: dict[str, Any] = {"spread": True, "sequence_by": "n"} if spread else {}
-    table = HandledTable(
+    table = flat.table(
         *(note, url),
         table="notes",
         pipeline="p",
@@ -83,8 +84,9 @@ def test_it_waits_and_what_came_before_it_stays(way: str, spread: bool, database
         state="id STRING, note STRING",
         retries=Retries(deliveries=3),
         clock=clock,
-        rng=SimpleNamespace(random=lambda: 0.0),  # type: ignore[arg-type]
-        **more,
+        rng=SimpleNamespace(random=lambda: 0.0),
+        spread=spread,
+        sequence_by="n",
     )
     table.level_of = lambda hub, partition: 99
     waiting = "SELECT sequence_number, deliveries FROM leasehold_parked ORDER BY 1"
@@ -146,8 +148,7 @@ def test_a_related_row_that_the_database_cannot_write_waits_alone(
         table="counts",
         pipeline="p",
         schema="id STRING",
-        state="id STRING, n BIGINT",
-        related=["beside"],
+        state=Writes("id STRING, n BIGINT", related=["beside"]),
     )
     table.level_of = lambda hub, partition: 99
     batch, context = given(1, 0, {"id": "x"}, {"id": "bad"}, {"id": "y"})

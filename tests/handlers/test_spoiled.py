@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from leasehold import DeliverySettings, Event, EventProcessor
+from leasehold.handlers import Failures, Spread, Writes
 from leasehold.handlers.answers import Effects, Emit
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
+from leasehold.processors.events import Handlers
 from leasehold.sinks import open_sink
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.features import MESSAGES, PARKING, REJECTED, require
@@ -83,9 +85,8 @@ class Waiting:
             table="accounts",
             pipeline="p",
             schema="account STRING",
-            state="account STRING, events BIGINT",
-            outbox=f"log:////{self.folder}/out.db",
-            retries=Retries(deliveries=2, first=0.05, longest=0.1),
+            state=Writes("account STRING, events BIGINT", outbox=f"log:////{self.folder}/out.db"),
+            failures=Failures(retries=Retries(deliveries=2, first=0.05, longest=0.1)),
         )
 
     def send(self, *accounts: str) -> None:
@@ -112,8 +113,7 @@ class Waiting:
         processor = EventProcessor(
             f"log:////{self.folder}/log.db",
             f"sqlite:////{self.folder}/store.db",
-            table.on_events,
-            on_partition_start=table.on_partition_start,
+            Handlers(table.on_events, on_partition_start=table.on_partition_start),
             table=table.sink,
             ownership=OFTEN,
             delivery=DeliverySettings(max_batch=50),
@@ -232,9 +232,8 @@ def test_a_row_that_is_no_state_is_told_and_the_others_go_on(waiting: Waiting, s
         pipeline="p",
         schema="account STRING, version BIGINT",
         state=STATE,
-        spread=spread,
-        sequence_by="version" if spread else None,
-        retries=Retries(deliveries=2, first=0.05, longest=0.1),
+        spread=Spread("version") if spread else None,
+        failures=Failures(retries=Retries(deliveries=2, first=0.05, longest=0.1)),
     )
     table.level_of = lambda hub, partition: 1
     context: Any = SimpleNamespace(start=0, call_again=lambda seconds: None)
@@ -268,8 +267,7 @@ def test_an_entity_whose_order_somebody_else_has_written_goes_on(waiting: Waitin
         pipeline="p",
         schema="account STRING, version BIGINT",
         state=STATE,
-        spread=True,
-        sequence_by="version",
+        spread=Spread("version"),
     )
     table.level_of = lambda hub, partition: 1
     context: Any = SimpleNamespace(start=0, call_again=lambda seconds: None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from leasehold.handlers import Spread, Writes
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log import LogHub
@@ -65,10 +66,8 @@ class Table:
             table="accounts",
             pipeline="p",
             schema="account STRING, version BIGINT, fails BOOLEAN",
-            state="account STRING, seen STRING",
-            outbox=f"log:////{self.folder}/out.db",
-            spread=True,
-            sequence_by="version",
+            state=Writes("account STRING, seen STRING", outbox=f"log:////{self.folder}/out.db"),
+            spread=Spread("version"),
         )
         table.level_of = lambda hub, partition: self.level
         return table

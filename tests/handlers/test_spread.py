@@ -18,7 +18,7 @@ import pytest
 from leasehold import Event
 from leasehold.errors import ConfigError
 from leasehold.handlers.contract import Delete, HandlerFailed, Reject, Skip
-from leasehold.handlers.spread import BEHIND, UNDER_LOCK
+from leasehold.handlers.spread import BEHIND, UNDER_LOCK, check_spread
 from leasehold.handlers.table import Retries
 from leasehold.hubs.log import LogHub
 from leasehold.sinks.features import FORGETTING, require
@@ -191,18 +191,28 @@ def test_forgetting_and_a_reset_begin_anew(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"sequence_by": None}, r'only this says which is later.*sequence_by="version"'),
         ({"sequence_by": "gone"}, "one of the schema's columns"),
         ({"sequence_by": "of"}, "it is of type decimal"),
         ({"late": "never"}, "one of apply, reject"),
-        ({"spread": False}, "none is late.*spread=True"),
-        ({"spread": False, "sequence_by": None, "late": "reject"}, "none is late"),
     ],
 )
 def test_settings_that_do_not_go_together(tmp_path: Path, more: dict[str, Any], said: str) -> None:
     made = Bench(f"sqlite:////{tmp_path}/table.db", lambda query: [])
     with pytest.raises(ConfigError, match=said):
         made.table(**more)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((True, None, "apply"), r'only this says which is later.*sequence_by="version"'),
+        ((False, "version", "apply"), "none is late.*let the table be spread"),
+        ((False, None, "reject"), "none is late"),
+    ],
+)
+def test_settings_of_a_file_that_do_not_go_together(given: tuple[bool, str | None, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_spread(*given, None)
 
 
 def test_a_table_is_spread_for_good(bench: Bench) -> None:

@@ -21,6 +21,7 @@ from leasehold.handlers.contract import EntityEvent, EntityHandler
 from leasehold.handlers.table import HandledTable
 from leasehold.processors.events.stopping import StopReason
 from leasehold.testing.clock import ManualClock
+from tests.handlers import flat
 from tests.handlers.batches import body, given, rows
 from tests.handlers.slow_handlers import told
 from tests.waiting import NEVER, PATIENCE, until
@@ -95,7 +96,7 @@ def made(folder: Path, handler: EntityHandler, **more: Any) -> HandledTable:
         "rng": SimpleNamespace(random=lambda: 0.0),
         **more,
     }
-    return HandledTable(
+    return flat.table(
         handler,
         f"sqlite:////{folder}/table.db",
         table="accounts",

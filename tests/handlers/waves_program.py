@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from leasehold import DeliverySettings, EventProcessor
+from leasehold.handlers import Spread, Writes
 from leasehold.handlers.answers import Effects, Row
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.exclusive import ExclusiveEntities
 from leasehold.handlers.table import HandledTable
 from leasehold.leases import EntityLeases
+from leasehold.processors.events import Handlers
 from tests.handlers.handler_program import OFTEN
 from tests.waiting import take
 
@@ -49,17 +51,13 @@ if __name__ == "__main__":
         table="orders",
         pipeline="orders",
         schema="order_id STRING, amount BIGINT, version BIGINT",
-        state="order_id STRING, events BIGINT, total BIGINT",
-        spread=True,
-        sequence_by="version",
-        related=["journal"],
-        exclusive=leases(sys.argv[2], *sys.argv[4:]) if sys.argv[4:] else None,
+        state=Writes("order_id STRING, events BIGINT, total BIGINT", related=["journal"]),
+        spread=Spread("version", exclusive=leases(sys.argv[2], *sys.argv[4:]) if sys.argv[4:] else None),
     )
     made = EventProcessor(
         f"log:////{folder}/log.db",
         f"sqlite:////{folder}/store.db",
-        orders.on_events,
-        on_partition_start=orders.on_partition_start,
+        Handlers(orders.on_events, on_partition_start=orders.on_partition_start),
         table=orders.sink,
         name=sys.argv[2],
         ownership=OFTEN,

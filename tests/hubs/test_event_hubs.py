@@ -36,7 +36,7 @@ from leasehold.hubs.event_hubs.read_ahead import ReadAhead
 from leasehold.hubs.event_hubs.receiver import Receiver
 from leasehold.hubs.event_hubs.url import VARIABLE, Address, read_url, without_secrets
 from leasehold.model import EARLIEST, Checkpoint, Event
-from leasehold.processors.events import DeliverySettings, EventProcessor
+from leasehold.processors.events import DeliverySettings, EventProcessor, Handlers
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
@@ -177,7 +177,7 @@ def test_partitions_without_news_do_not_slow_down_the_others(monkeypatch: pytest
         monkeypatch.setenv(VARIABLE, server.connection_string())
         hub = open_hub(f"eventhubs://{server.namespace}/uneven")
         came: queue.Queue[Event] = queue.Queue()
-        with EventProcessor(hub, MemoryStore(), on_event=lambda event, context: came.put(event)):
+        with EventProcessor(hub, MemoryStore(), Handlers(on_event=lambda event, context: came.put(event))):
             for _ in range(607):
                 came.get(timeout=PATIENCE)
         hub.close()

@@ -22,6 +22,7 @@ from leasehold.hubs.event_hubs.url import VARIABLE, read_url
 from leasehold.model import Checkpoint, Ownership
 from leasehold.notices import Notice, Notices, OwnershipLost
 from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
+from leasehold.runtime import Runtime
 from leasehold.spark.loop.tasks import ReadSpec, _events
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.reading import ReadFor
@@ -89,7 +90,7 @@ class Running:
         self.lost: list[Notice] = []
         notices = Notices()
         notices.subscribe(self.lost.append, OwnershipLost)
-        self.processor = EventProcessor(hub, store, self.note, notices=notices, ownership=settings)
+        self.processor = EventProcessor(hub, store, self.note, runtime=Runtime(notices=notices), ownership=settings)
 
     def note(self, batch: EventBatch, context: PartitionContext) -> None:
         self.got += [event.sequence_number for event in batch]

@@ -23,7 +23,8 @@ from leasehold.hubs.event_hubs.hub import EventHub
 from leasehold.hubs.event_hubs.url import VARIABLE, read_url
 from leasehold.model import LATEST, Checkpoint, ConsumerGroup, EventPosition, Ownership, PositionKind
 from leasehold.notices import LossReason, Notices, OwnershipLost
-from leasehold.processors.events import EventProcessor
+from leasehold.processors.events import EventProcessor, Handlers
+from leasehold.runtime import Runtime
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.reading import ReadFor, read_ranges, shared_hub
 from leasehold.stores import open_store
@@ -268,9 +269,8 @@ def test_a_processor_that_is_disconnected_gives_the_partition_up_and_comes_back(
     processor = EventProcessor(
         one,
         MemoryStore(),
-        on_event=note_event,
-        on_error=lambda error, partition: errors.append(error),
-        notices=notices,
+        Handlers(on_event=note_event, on_error=lambda error, partition: errors.append(error)),
+        runtime=Runtime(notices=notices),
         ownership=OwnershipSettings(
             load_balancing_interval=1.0, partition_expiration=NEVER, request_timeout=10.0, margin=0.2, settle_delay=0
         ),

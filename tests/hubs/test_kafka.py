@@ -33,7 +33,7 @@ from leasehold.hubs.kafka.hub import KafkaHub, open_kafka_hub
 from leasehold.hubs.kafka.options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventPosition, PositionKind
-from leasehold.processors.events import EventProcessor
+from leasehold.processors.events import EventProcessor, Handlers
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.reading import read_ranges
 from leasehold.testing.hubs.contracts import HubContract
@@ -429,8 +429,7 @@ def test_the_plain_processor_is_given_whatever_a_message_holds(cluster: Cluster,
     with EventProcessor(
         f"{cluster.url(topic)}",
         f"sqlite:///{tmp_path}/store.db",
-        lambda batch, context: seen.extend(batch),
-        on_error=lambda error, partition: errors.append(error),
+        Handlers(lambda batch, context: seen.extend(batch), on_error=lambda error, partition: errors.append(error)),
         ownership=OwnershipSettings(settle_delay=0),
     ):
         until(lambda: len(seen) > len(ODD_NAMES) + 2, "all messages")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ from leasehold.notices import (
     WorkStalled,
 )
 from leasehold.processors.events import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
+from leasehold.runtime import Runtime
 from leasehold.testing.clock import ManualClock
 from tests.metrics.groups import samples
 from tests.metrics.scraper import get
@@ -252,7 +254,7 @@ def test_a_processor_is_served_while_it_runs(hub: LogHub, gate: threading.Event)
 
     def processor(name: str) -> EventProcessor:
         return EventProcessor(
-            hub, store, on_events, name=name, checkpoint=EACH_BATCH, ownership=SETTINGS, delivery=DELIVERY
+            hub, store, on_events, name=name, ownership=SETTINGS, delivery=replace(DELIVERY, checkpoint=EACH_BATCH)
         )
 
     first, second = processor("a"), processor("b")
@@ -301,7 +303,7 @@ def test_a_first_cycle_whose_store_hangs_fails_the_liveness_probe(hub: LogHub, g
 
     gate.clear()
     processor = EventProcessor(
-        hub, Hanging(), lambda batch, context: None, ownership=SETTINGS, delivery=DELIVERY, clock=clock
+        hub, Hanging(), lambda batch, context: None, ownership=SETTINGS, delivery=DELIVERY, runtime=Runtime(clock=clock)
     )
     with served(processor, clock) as server, processor:
         assert inside.wait(PATIENCE)
@@ -328,10 +330,9 @@ def test_a_handler_that_hangs_past_the_stall_timeout_fails_the_liveness_probe(
         hub,
         TellingStore(),
         handler.on_events,
-        checkpoint=EACH_BATCH,
         ownership=SETTINGS,
-        delivery=DELIVERY,
-        clock=clock,
+        delivery=replace(DELIVERY, checkpoint=EACH_BATCH),
+        runtime=Runtime(clock=clock),
     )
     with served(processor, clock) as server:
         gate.clear()

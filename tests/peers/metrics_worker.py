@@ -19,7 +19,6 @@ def work(folder: Path, name: str, port: str) -> None:
         SqliteStore(folder / "store.db", timeout=30.0),
         lambda batch, context: None,
         name=name,
-        checkpoint=EACH_BATCH,
         ownership=OwnershipSettings(
             load_balancing_interval=0.5,
             partition_expiration=12.0,
@@ -27,7 +26,7 @@ def work(folder: Path, name: str, port: str) -> None:
             margin=0.15,
             settle_delay=0.3,
         ),
-        delivery=DeliverySettings(max_batch=20, poll_interval=0.05),
+        delivery=DeliverySettings(max_batch=20, poll_interval=0.05, checkpoint=EACH_BATCH),
     )
     with serve_metrics(processor.notices, listen=f"127.0.0.1:{port}"):
         processor.run()

@@ -21,7 +21,8 @@ from leasehold.hubs import Hub, open_hub
 from leasehold.model import Checkpoint
 from leasehold.notices import EventsLost, Notices
 from leasehold.operations.progress import group_progress
-from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, Handlers, PartitionContext
+from leasehold.runtime import Runtime
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.reading import read_ranges, shared_hub
 from leasehold.stores.sqlite.store import SqliteStore
@@ -87,11 +88,10 @@ def test_retention_that_overtakes_a_running_processor_is_a_loss(
     with EventProcessor(
         one_broker.url(topic),
         f"sqlite:///{tmp_path}/store.db",
-        on_events,
-        on_error=lambda error, partition: errors.append(error),
+        Handlers(on_events, on_error=lambda error, partition: errors.append(error)),
         ownership=QUICK,
         delivery=DeliverySettings(max_batch=3, prefetch=7, fail_on_data_loss=fails),
-        notices=notices,
+        runtime=Runtime(notices=notices),
     ):
         assert begun.wait(PATIENCE)
         one_broker.trim(topic, 0, LEFT)
@@ -126,7 +126,7 @@ def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint(
             lambda batch, context: seen.extend(event.sequence_number for event in batch),
             ownership=QUICK,
             delivery=DeliverySettings(fail_on_data_loss=False),
-            notices=notices,
+            runtime=Runtime(notices=notices),
         ):
             until(lambda: [one.next_sequence_number for one in store.list_checkpoints(group)] == [20], "the checkpoint")
             fill(one_broker, topic, 3, 10)
@@ -204,8 +204,7 @@ def test_a_running_processor_delivers_nothing_of_a_topic_that_was_made_anew(
     with EventProcessor(
         one_broker.url(topic),
         f"sqlite:///{tmp_path}/store.db",
-        on_events,
-        on_error=lambda error, partition: errors.append(str(error)),
+        Handlers(on_events, on_error=lambda error, partition: errors.append(str(error))),
         ownership=OwnershipSettings(settle_delay=0),  # ten seconds between two looks at the list of partitions
     ):
         until(lambda: len(seen) >= 100, "the old events")
@@ -236,8 +235,7 @@ def test_an_unclean_election_is_an_error_of_who_had_read_more(three_brokers: Clu
     with EventProcessor(
         cluster.url(topic),
         f"sqlite:///{tmp_path}/store.db",
-        on_events,
-        on_error=lambda error, partition: errors.append(error),
+        Handlers(on_events, on_error=lambda error, partition: errors.append(error)),
         ownership=QUICK,
         delivery=DeliverySettings(max_batch=1_000, prefetch=2_000),
     ):

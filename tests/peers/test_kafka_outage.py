@@ -14,7 +14,8 @@ import pytest
 from leasehold.config import OwnershipSettings
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices, StartDelayed
-from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import EventBatch, EventProcessor, Handlers, PartitionContext
+from leasehold.runtime import Runtime
 from leasehold.testing.hubs.fixtures import numbered
 from tests.faults.fleet import Fleet
 from tests.faults.instance import Instance
@@ -46,7 +47,14 @@ def test_the_plain_processor(one_broker: Cluster, tmp_path: Path) -> None:
 
     def processor(name: str, notices: Notices | None = None) -> EventProcessor:
         store = f"sqlite:///{tmp_path}/store.db"
-        return EventProcessor(url, store, on_events, on_error=on_error, name=name, ownership=QUICK, notices=notices)
+        return EventProcessor(
+            url,
+            store,
+            Handlers(on_events, on_error=on_error),
+            name=name,
+            ownership=QUICK,
+            runtime=Runtime() if notices is None else Runtime(notices=notices),
+        )
 
     def sent(each: int) -> None:
         for partition in map(str, range(PARTITIONS)):

@@ -30,7 +30,8 @@ from leasehold.model import (
     Presence,
 )
 from leasehold.notices import Measurement, Notice
-from leasehold.ownership import PartitionManager
+from leasehold.ownership import PartitionManager, Purpose
+from leasehold.runtime import Runtime
 from leasehold.stores import Store
 from leasehold.stores.base import PipelineBinding, StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
@@ -196,9 +197,8 @@ class Instance:
             owner_id=OwnerId(name),
             settings=settings,
             positions=positions or Positions(EARLIEST),
-            clock=clock,
-            rng=Random(seed),
-            pipeline=pipeline,
+            runtime=Runtime(clock=clock, rng=Random(seed)),
+            purpose=Purpose(pipeline=pipeline),
             last_error=last_error,
         )
         self.manager.notices.subscribe(self._note, Notice)

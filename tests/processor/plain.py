@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.config import OwnershipSettings
@@ -16,7 +17,16 @@ from leasehold.errors import NotTheOwner, StoreError, StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.notices import CycleEnded, Notices
-from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext, StopReason
+from leasehold.processors.events import (
+    DeliverySettings,
+    EventBatch,
+    EventProcessor,
+    Handlers,
+    PartitionContext,
+    StopReason,
+)
+from leasehold.processors.events.arguments import Stores
+from leasehold.runtime import Runtime
 from leasehold.stores.memory.store import MemoryStore
 from tests.waiting import NEVER, until
 
@@ -31,6 +41,18 @@ SETTINGS = OwnershipSettings(
 )
 """Nothing expires, and nobody steals, while a test runs: see `LeadingClock` and `TellingStore.expire`."""
 DELIVERY = DeliverySettings(max_batch=10, prefetch=30, poll_interval=0.01, restart_backoff=0.02, longest_backoff=0.1)
+
+
+HANDLERS = ("on_events", "on_event", "on_partition_start", "on_partition_stop", "on_error")
+
+
+def processor(hub: LogHub | str, stores: Stores, *, clock: Clock | None = None, **more: Any) -> EventProcessor:
+    """A processor; fields of its handlers and of its delivery may stand among its arguments."""
+    handlers = {name: more.pop(name) for name in HANDLERS if name in more}
+    of_delivery = {name: more.pop(name) for name in ("start", "checkpoint", "patience") if name in more}
+    delivery = replace(more.pop("delivery", DELIVERY), **of_delivery)
+    runtime = Runtime() if clock is None else Runtime(clock=clock)
+    return EventProcessor(hub, stores, Handlers(**handlers), delivery=delivery, runtime=runtime, **more)
 
 
 class LeadingClock(SystemClock):

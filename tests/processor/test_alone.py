@@ -12,8 +12,17 @@ import pytest
 
 from leasehold.errors import AlreadyInUse, ConfigError, UsageError
 from leasehold.model import Checkpoint
-from leasehold.processors.events import MANUAL, ON_STOP, EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import (
+    MANUAL,
+    ON_STOP,
+    EventBatch,
+    EventProcessor,
+    FixedPartitions,
+    Handlers,
+    PartitionContext,
+)
 from leasehold.stores.sqlite.store import SqliteStore
+from tests.processor import plain
 from tests.processor.plain import DELIVERY, SETTINGS, log, send
 from tests.waiting import PATIENCE, until
 
@@ -48,8 +57,12 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def processor(hub: Any, stores: Any, reader: Reader, **more: Any) -> EventProcessor:
-    given = {"ownership": SETTINGS, "delivery": DELIVERY, "on_error": reader.on_error, **more}
-    return EventProcessor(hub, stores, reader.on_events, **given)
+    given = {"ownership": SETTINGS, "on_events": reader.on_events, "on_error": reader.on_error, **more}
+    return plain.processor(hub, stores, **given)
+
+
+def fixed(*partitions: str) -> FixedPartitions:
+    return FixedPartitions(partitions, SETTINGS)
 
 
 # Balancing without checkpoints
@@ -110,7 +123,7 @@ def test_without_checkpoints_a_handler_that_failed_goes_on_after_what_it_did(
         if got == [0, 1, 2]:
             raise ValueError("once")
 
-    with EventProcessor(hub, (store, None), on_event=fail_once, ownership=SETTINGS, delivery=DELIVERY):
+    with EventProcessor(hub, (store, None), Handlers(on_event=fail_once), ownership=SETTINGS, delivery=DELIVERY):
         until(lambda: 5 in got, "the last event")
     assert got == [0, 1, 2, 2, 3, 4, 5]
 
@@ -123,7 +136,7 @@ def test_a_fixed_share_is_worked_on_and_remembered(tmp_path: Path, store: Sqlite
     hub, group = log(tmp_path, partitions=4, each=3), None
     stores = (None, store) if pair else store
     reader = Reader()
-    with processor(hub, stores, reader, partitions=["0", "3"]) as one:
+    with processor(hub, stores, reader, ownership=fixed("0", "3")) as one:
         until(lambda: len(reader.got) >= 6, "its events")
         assert set(one.partitions) == {"0", "3"}
     assert reader.partitions() == {"0", "3"}
@@ -131,7 +144,7 @@ def test_a_fixed_share_is_worked_on_and_remembered(tmp_path: Path, store: Sqlite
     assert {one.partition: one.sequence_number for one in store.list_checkpoints(group)} == {"0": 2, "3": 2}
     assert store.list_ownership(group).records == ()
     again = Reader()
-    with processor(hub, stores, again, partitions=["0", "3"]):
+    with processor(hub, stores, again, ownership=fixed("0", "3")):
         send(hub, 1)
         until(lambda: len(again.got) >= 2, "the new events")
     assert sorted(again.got) == [("0", 3), ("3", 3)]
@@ -140,9 +153,9 @@ def test_a_fixed_share_is_worked_on_and_remembered(tmp_path: Path, store: Sqlite
 
 def test_two_with_the_same_share_do_not_take_turns(tmp_path: Path, store: SqliteStore) -> None:
     hub, first, second = log(tmp_path, partitions=2, each=3), Reader(), Reader()
-    with processor(hub, store, first, partitions=["0"]) as one:
+    with processor(hub, store, first, ownership=fixed("0")) as one:
         until(lambda: len(first.got) == 3, "its events")
-        with processor(hub, store, second, partitions=["0"]) as two:
+        with processor(hub, store, second, ownership=fixed("0")) as two:
             until(lambda: two.partitions, "the later one's start")
             level = two.partitions["0"]
             send(hub, 1)
@@ -164,7 +177,7 @@ def test_who_finds_a_higher_level_before_it_claims_again_stays_away(tmp_path: Pa
     """As after a pause of the process, in which its trust has run out."""
     hub, reader = log(tmp_path, partitions=1, each=3), Reader()
     group = hub.consumer_group("$Default")
-    with processor(hub, store, reader, partitions=["0"]) as one:
+    with processor(hub, store, reader, ownership=fixed("0")) as one:
         until(lambda: len(reader.got) == 3, "its events")
         level = one.partitions["0"]
         store.raise_owner_level([Checkpoint(group, "0", 0, level + 5)])
@@ -178,17 +191,17 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, store: SqliteStore
     hub, reader = log(tmp_path, partitions=2, each=1), Reader()
     cases: list[tuple[Any, dict[str, Any], str]] = [
         ((None, store), {}, "partitions"),
-        ((None, None), {"partitions": ["0"]}, "stores"),
-        ((store, store), {"partitions": ["0"]}, "stores"),
-        (store, {"partitions": []}, "partitions"),
-        (store, {"partitions": "0"}, "partitions"),
-        (store, {"partitions": [0]}, "partitions"),
+        ((None, None), {"ownership": fixed("0")}, "stores"),
+        ((store, store), {"ownership": fixed("0")}, "stores"),
+        (store, {"ownership": FixedPartitions([])}, "partitions"),
+        (store, {"ownership": FixedPartitions("0")}, "partitions"),
+        (store, {"ownership": FixedPartitions([0])}, "partitions"),  # type: ignore[list-item]
         ((store, None), {"checkpoint": MANUAL}, "checkpoint"),
     ]
     for stores, more, field in cases:
         with pytest.raises(ConfigError, match=field):
             processor(hub, stores, reader, **more)
-    one = processor(hub, store, reader, partitions=["7"])
+    one = processor(hub, store, reader, ownership=fixed("7"))
     one.start()
     with pytest.raises(ConfigError, match="the hub has the partitions 0, 1"):
         one.wait(PATIENCE)

@@ -15,6 +15,7 @@ from leasehold.model import EARLIEST, Ownership, Positions
 from leasehold.notices import OwnershipClaimed
 from leasehold.operations.resetting import reset_group
 from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
+from leasehold.runtime import Runtime
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.options import parse_options
@@ -119,7 +120,9 @@ def test_another_takes_a_partition_whose_handler_hangs(tmp_path: Path) -> None:
 
     theirs, mine = Handler(hang), Handler()
     a, b = (
-        EventProcessor(hub, store, one.on_events, name=name, ownership=SETTINGS, delivery=DELIVERY, clock=clock)
+        EventProcessor(
+            hub, store, one.on_events, name=name, ownership=SETTINGS, delivery=DELIVERY, runtime=Runtime(clock=clock)
+        )
         for name, one in (("a", theirs), ("b", mine))
     )
     a.start()

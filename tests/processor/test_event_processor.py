@@ -30,6 +30,7 @@ from leasehold.processors.events.error_reports import TOLD_AGAIN, ErrorReports
 from leasehold.stores import Store, open_store
 from leasehold.stores.sqlite.store import SqliteStore
 from leasehold.testing.clock import ManualClock
+from tests.processor import plain
 from tests.processor.plain import (
     DELIVERY,
     SETTINGS,
@@ -53,7 +54,7 @@ def make() -> Iterator[Start]:
     before = set(threading.enumerate())  # what other tests have left is theirs
 
     def make(hub: LogHub | str, store: Stores, handler: Handler | None = None, **more: Any) -> EventProcessor:
-        given: dict[str, Any] = {"ownership": SETTINGS, "delivery": DELIVERY, "name": f"p{len(made)}"} | more
+        given: dict[str, Any] = {"ownership": SETTINGS, "name": f"p{len(made)}"} | more
         if handler is not None:
             given |= {
                 "on_partition_start": handler.on_start,
@@ -62,7 +63,7 @@ def make() -> Iterator[Start]:
             }
             if "on_event" not in given:
                 given["on_events"] = handler.on_events
-        made.append(EventProcessor(hub, store, **given))
+        made.append(plain.processor(hub, store, **given))
         return made[-1]
 
     yield make
@@ -559,7 +560,7 @@ def test_stop_from_inside_a_handler_only_asks(tmp_path: Path, make: Start) -> No
 INTERRUPTED = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from leasehold import EventProcessor, OwnershipSettings
+from leasehold import EventProcessor, Handlers, OwnershipSettings
 from leasehold.hubs.log.hub import LogHub
 
 def on_events(batch, context):
@@ -573,7 +574,7 @@ def on_stop(context, reason):
 
 hub = LogHub(Path(sys.argv[1]))
 quick = OwnershipSettings(settle_delay=0)
-EventProcessor(hub, "memory://here", on_events, on_partition_stop=on_stop, ownership=quick).run()
+EventProcessor(hub, "memory://here", Handlers(on_events, on_partition_stop=on_stop), ownership=quick).run()
 print("ended", [thread.name for thread in threading.enumerate()], signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
 """
 
@@ -1018,7 +1019,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
         ({"start": "nowhere"}, "start"),
     ):
         with pytest.raises(ConfigError) as caught:
-            EventProcessor(hub, store, **more)
+            plain.processor(hub, store, **more)
         assert caught.value.field == field
     with pytest.raises(UsageError, match="run\\(\\) needs on_events or on_event"):
         EventProcessor(hub, store).run()

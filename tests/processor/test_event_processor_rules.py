@@ -16,8 +16,9 @@ from leasehold.errors import ConfigError
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, EventPosition, Ownership, Positions
 from leasehold.ownership import Hold
 from leasehold.processors.events import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, every
-from leasehold.processors.events.arguments import handlers_of, policy_of, positions_of
+from leasehold.processors.events.arguments import handlers_of, policy_of
 from leasehold.processors.events.checkpointer import Checkpointer, Place
+from leasehold.processors.events.positions import positions_of
 from leasehold.processors.events.restarts import Restarts
 from leasehold.processors.events.stopping import EndingStep, StopReason, reason_to_stop, steps
 
@@ -269,12 +270,12 @@ class _Callable:
 )
 def test_what_cannot_handle_events_is_refused(wrong: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=f"on_events = .*{said}"):
-        handlers_of(wrong, None, None, None)
+        handlers_of(wrong)
 
 
 @pytest.mark.parametrize("fits", [print, lambda *given: None, partial(print, 1), max])
 def test_what_can_is_taken(fits: Any) -> None:
-    assert handlers_of(fits, None, None, None)
+    assert handlers_of(fits)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.waiting import NEVER, PATIENCE, until
 PROGRAM = """
 import os, sys, threading, time
 from pathlib import Path
-from leasehold import DeliverySettings, EventProcessor, OwnershipSettings
+from leasehold import DeliverySettings, EventProcessor, Handlers, OwnershipSettings
 
 folder, how = Path(sys.argv[1]), sys.argv[2]
 
@@ -53,8 +53,9 @@ def on_partition_start(context):
         sys.exit("enough")
 
 processor = EventProcessor(
-    f"log:///{folder}/hub.db", f"sqlite:///{folder}/store.db", on_events, on_error=on_error,
-    on_partition_start=on_partition_start, checkpoint=None, delivery=DeliverySettings(max_batch=1),
+    f"log:///{folder}/hub.db", f"sqlite:///{folder}/store.db",
+    Handlers(on_events, on_error=on_error, on_partition_start=on_partition_start),
+    delivery=DeliverySettings(max_batch=1),
     ownership=OwnershipSettings(load_balancing_interval=0.5, partition_expiration=float(sys.argv[3]),
                                 stall_timeout=float(sys.argv[3]), settle_delay=0.0),
 )

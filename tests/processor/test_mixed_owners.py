@@ -10,6 +10,7 @@ import pytest
 from leasehold.config import OwnershipSettings
 from leasehold.model import EARLIEST, OwnerId, Ownership, Positions
 from leasehold.ownership import PartitionManager
+from leasehold.runtime import Runtime
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
@@ -31,8 +32,7 @@ def mixed(settings: OwnershipSettings, renewed_every: float, seconds: float) -> 
         owner_id=OwnerId("a"),
         settings=settings,
         positions=Positions(EARLIEST),
-        clock=clock,
-        rng=Random(1),
+        runtime=Runtime(clock=clock, rng=Random(1)),
     )
     store.claim_ownership([Ownership(GROUP, "0", THEIRS, 0)])
     robbed, since = 0, 0.0

@@ -13,6 +13,7 @@ import pytest
 from leasehold.errors import ConfigError, DataLoss, HubError, UsageError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.processors.events import Cancellation, EventProcessor, PartitionClient, StopReason
+from tests.processor import plain
 from tests.processor.plain import DELIVERY, SETTINGS, LeadingClock, TellingStore, log, send
 from tests.waiting import NEVER, PATIENCE, take, until
 
@@ -35,8 +36,8 @@ def processor(hub: LogHub, store: TellingStore) -> Iterator[EventProcessor]:
 
 
 def pulling(hub: LogHub, store: TellingStore, **more: Any) -> EventProcessor:
-    given: dict[str, Any] = {"ownership": SETTINGS, "delivery": DELIVERY, "name": "puller"} | more
-    return EventProcessor(hub, store, **given)
+    given: dict[str, Any] = {"ownership": SETTINGS, "name": "puller"} | more
+    return plain.processor(hub, store, **given)
 
 
 def taken(processor: EventProcessor) -> PartitionClient:

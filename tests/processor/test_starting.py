@@ -12,7 +12,7 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import OwnerLevelWentBack
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import LATEST, Event
-from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext
 from leasehold.sinks import TableSpec
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.sqlite.sink import SqliteSink
@@ -44,7 +44,7 @@ class Place:
             self.hub,
             SqliteStore(self.folder / "stores.db"),
             on_events,
-            start=LATEST,
+            delivery=DeliverySettings(start=LATEST),
             table=self.table if asks else None,
             ownership=OwnershipSettings(load_balancing_interval=0.2, partition_expiration=NEVER, settle_delay=0.0),
         )

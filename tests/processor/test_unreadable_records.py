@@ -30,6 +30,7 @@ from leasehold.model import (
 )
 from leasehold.notices import CycleFailed, Notices, RecordSkipped
 from leasehold.ownership import PartitionManager
+from leasehold.runtime import Runtime
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.readable import read
 from leasehold.testing.clock import ManualClock
@@ -68,9 +69,7 @@ class Scene:
             owner_id=OwnerId("newcomer"),
             settings=OwnershipSettings(),
             positions=Positions(),
-            clock=self.clock,
-            rng=Random(1),
-            notices=self.notices,
+            runtime=Runtime(clock=self.clock, rng=Random(1), notices=self.notices),
         )
 
     def levels(self, manager: PartitionManager, cycles: int = 3) -> dict[str, int]:

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from leasehold.model import LATEST, OwnerId, Positions
-from leasehold.ownership import PartitionManager
+from leasehold.ownership import PartitionManager, Purpose
+from leasehold.runtime import Runtime
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, SETTINGS, Instance, Scene
@@ -97,9 +98,8 @@ def test_one_that_has_seen_nothing_goes_on_behind_what_the_table_holds(scene: Sc
         owner_id=OwnerId("a"),
         settings=SETTINGS,
         positions=AT_THE_END,
-        clock=scene.clock,
-        rng=Random(1),
-        table=Table(),
+        runtime=Runtime(clock=scene.clock, rng=Random(1)),
+        purpose=Purpose(table=Table()),
     )
     for _ in range(4):
         manager.tick()

@@ -15,7 +15,7 @@ from leasehold.config import OwnershipSettings
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import LATEST, Event
 from leasehold.notices import CycleEnded
-from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext, every
+from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext, every
 from leasehold.sinks import TableSpec
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.sqlite.sink import SqliteSink
@@ -47,9 +47,8 @@ def work(folder: Path, url: str) -> None:
         LogHub(folder / "hub.db"),
         open_store(url, timeout=PATIENCE),
         on_events,
-        start=LATEST,
+        delivery=DeliverySettings(start=LATEST, checkpoint=every(seconds=0.2)),
         table=table,
-        checkpoint=every(seconds=0.2),
         ownership=OwnershipSettings(
             load_balancing_interval=0.3,
             partition_expiration=NEVER,

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any, cast
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from leasehold.operations.clearing import Clearing
 from leasehold.operations.parked import parked_of
 from leasehold.operations.refused import refused_of
 from leasehold.operations.rejected import check_there, rejected_rows_of
+from leasehold.runtime import Runtime
 from leasehold.sinks import Sink, TableSpec
 from leasehold.sinks.beside.forgetting import Retention
 from leasehold.sinks.beside.messages.parking import ParkedMessages
@@ -136,10 +136,7 @@ def test_who_does_not_say_anything_has_nothing_and_is_told() -> None:
             ),
             ("VERSIONS", "in several partitions"),
         ),
-        (
-            lambda sink: sender_of(sink, "log:///events.log", base=None, clock=SystemClock(), rng=Random(1)),
-            ("OUTBOX", "outbox"),
-        ),
+        (lambda sink: sender_of(sink, "log:///events.log", Runtime()), ("OUTBOX", "outbox")),
     ],
     ids=lambda one: one[0] if isinstance(one, tuple) else "",
 )

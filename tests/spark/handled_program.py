@@ -12,9 +12,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from leasehold.handlers import Failures, Writes
 from leasehold.handlers.answers import Effects, Emit
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import Retries
+from leasehold.runtime import Runtime
 from leasehold.spark import HandledOnSpark, MicroBatches, open_session
 from tests.spark.places import QUICK
 
@@ -33,13 +35,12 @@ def table(folder: Path, url: str) -> HandledOnSpark:
     return HandledOnSpark(
         order,
         url,
-        base=folder,
+        runtime=Runtime(base=folder),
         table="orders",
         pipeline="orders",
         schema="order_id STRING, amount BIGINT",
-        state="order_id STRING, total BIGINT",
-        outbox="log:///sent.db",
-        retries=Retries(deliveries=100_000, first=0.2, longest=0.5),
+        state=Writes("order_id STRING, total BIGINT", outbox="log:///sent.db"),
+        failures=Failures(retries=Retries(deliveries=100_000, first=0.2, longest=0.5)),
     )
 
 

@@ -20,10 +20,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from leasehold.errors import ConfigError, StoreUnavailable, UsageError
+from leasehold.handlers import Failures, Spread
 from leasehold.handlers.contract import EntityEvent, Reject, entity
 from leasehold.handlers.table import Retries
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
+from leasehold.runtime import Runtime
 from leasehold.sinks.rules.table import BatchResult
 from leasehold.spark import EntityTable, HandledOnSpark, MicroBatches
 from leasehold.spark.loop.between import Between
@@ -70,7 +72,13 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def table(folder: Path) -> Iterator[HandledOnSpark]:
     retries = Retries(first=0.05, longest=0.2)
-    made = HandledOnSpark(handler(folder), "sqlite:///entities.db", base=folder, retries=retries, **GIVEN)
+    made = HandledOnSpark(
+        handler(folder),
+        "sqlite:///entities.db",
+        runtime=Runtime(base=folder),
+        failures=Failures(retries=retries),
+        **GIVEN,
+    )
     yield made
     made.close()
 
@@ -216,21 +224,24 @@ def test_a_loop_that_was_not_given_the_table_and_one_of_another_pipeline(
     assert totals(folder) == {}
 
 
-EXCLUSIVE = {"schema": "order_id STRING, amount BIGINT, at BIGINT", "spread": True, "sequence_by": "at"}
+WITH_TIME = "order_id STRING, amount BIGINT, at BIGINT"
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"on_failure": "wait"}, "on_failure.*plain processor"),
+        ({"failures": Failures(on_failure="wait")}, "on_failure.*plain processor"),
         ({"schema": None}, "schema.*these columns"),
-        ({**EXCLUSIVE, "exclusive": MemoryLeaseStore()}, "exclusive = 'MemoryLeaseStore'.*by its URL"),
+        (
+            {"schema": WITH_TIME, "spread": Spread("at", exclusive=MemoryLeaseStore())},
+            "exclusive = 'MemoryLeaseStore'.*by its URL",
+        ),
         ({"shema": ""}, "shema"),
     ],
 )
 def test_what_handlers_on_spark_have_not_is_refused_by_name(folder: Path, more: dict[str, Any], said: str) -> None:
     with pytest.raises((ConfigError, TypeError), match=said):
-        HandledOnSpark(handler(folder), "sqlite:///entities.db", base=folder, **{**GIVEN, **more})
+        HandledOnSpark(handler(folder), "sqlite:///entities.db", runtime=Runtime(base=folder), **{**GIVEN, **more})
 
 
 @pytest.mark.parametrize(
@@ -243,7 +254,7 @@ def test_what_handlers_on_spark_have_not_is_refused_by_name(folder: Path, more: 
 def test_files_of_this_machine_are_none_for_the_tasks_of_a_cluster(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, url: str, exclusive: str, key: str
 ) -> None:
-    given = {**GIVEN, **EXCLUSIVE, "exclusive": f"sqlite:////{folder}/stores.db"}
+    given = {**GIVEN, "schema": WITH_TIME, "spread": Spread("at", exclusive=f"sqlite:////{folder}/stores.db")}
     with closing(HandledOnSpark(handler(folder), f"sqlite:////{folder}/entities.db", **given)) as table:
         monkeypatch.setattr(table, "_url", url)
         monkeypatch.setattr(table, "_leases", exclusive)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.columns import columns_of
-from leasehold.handlers.contract import Computed, Delete, EntityEvent, Reject, compute, entity, joined
+from leasehold.handlers.contract import CallRules, Computed, Delete, EntityEvent, Reject, compute, entity, joined
 from leasehold.handlers.given import SetAside, given_events
 from leasehold.spark.handlers import shares
 from leasehold.spark.handlers.shares import LEAST, divided, shares_of
@@ -71,7 +71,8 @@ BODIES = st.one_of(
 def answer(piece: Piece) -> Computed:
     reader = BodyReader(SCHEMA)
     events, _ = given_events(reader, counting, piece, piece.events, [1] * len(piece.events))
-    return compute(counting, {}, events, COLUMNS, goes_on=True, deliveries=3, by_steps=True, waiting=piece.waiting)
+    rules = CallRules(goes_on=True, deliveries=3, by_steps=True)
+    return compute(counting, {}, events, COLUMNS, rules=rules, waiting=piece.waiting)
 
 
 def shown(done: Computed) -> list[Any]:

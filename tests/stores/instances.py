@@ -9,6 +9,7 @@ from leasehold.clock import Clock, SystemClock
 from leasehold.config import OwnershipSettings
 from leasehold.model import ConsumerGroup, OwnerId, Positions
 from leasehold.ownership import PartitionManager
+from leasehold.runtime import Runtime
 from leasehold.stores import Store
 from tests.processor.fleet import Hub
 from tests.waiting import NEVER, until
@@ -30,8 +31,7 @@ def manager(
             **{"strategy": "greedy", "settle_delay": 0, "partition_expiration": NEVER, **settings}
         ),
         positions=Positions(),
-        clock=clock or SystemClock(),
-        rng=Random(1),
+        runtime=Runtime(clock=clock or SystemClock(), rng=Random(1)),
     )
 
 

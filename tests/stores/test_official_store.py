@@ -23,6 +23,7 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import CheckpointStepBack, ConfigError, OwnerLevelSuperseded
 from leasehold.model import EARLIEST, Ask, Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions, Presence
 from leasehold.ownership import PartitionManager
+from leasehold.runtime import Runtime
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure.blob import BlobStore
 from leasehold.stores.base import PipelineBinding
@@ -155,8 +156,7 @@ def test_two_worlds_are_refused_before_anything_is_written(
             owner_id=OwnerId("a"),
             settings=OwnershipSettings(),
             positions=Positions(EARLIEST),
-            clock=SystemClock(),
-            rng=Random(1),
+            runtime=Runtime(clock=SystemClock(), rng=Random(1)),
         )
         manager.tick()
         with pytest.raises(ConfigError, match="would own all partitions"):

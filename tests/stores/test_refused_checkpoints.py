@@ -12,7 +12,7 @@ pytest.importorskip("azure.storage.blob")
 
 from azure.storage.blob import BlobServiceClient
 
-from leasehold.processors.events import EACH_BATCH, EventProcessor, StopReason
+from leasehold.processors.events import EACH_BATCH, EventProcessor, Handlers, StopReason
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.plain import DELIVERY, SETTINGS, Handler, log, send
 from tests.stores.azurite import Azurite
@@ -30,12 +30,9 @@ def test_a_container_that_was_deleted_is_the_end_of_its_partitions(
     processor = EventProcessor(
         hub,
         (owners, azurite.url("azblob", name)),
-        handler.on_events,
-        on_partition_stop=handler.on_stop,
-        on_error=handler.on_error,
-        checkpoint=EACH_BATCH,
+        Handlers(handler.on_events, on_partition_stop=handler.on_stop, on_error=handler.on_error),
         ownership=SETTINGS,
-        delivery=replace(DELIVERY, attempts=3, restart_backoff=0.1, longest_backoff=0.4),
+        delivery=replace(DELIVERY, attempts=3, restart_backoff=0.1, longest_backoff=0.4, checkpoint=EACH_BATCH),
     )
     with processor:
         handler.wait(5)

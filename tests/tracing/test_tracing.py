@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +118,8 @@ def test_a_batch_links_to_its_producers_and_the_handler_runs_in_its_span(hub: Lo
         MemoryStore(),
         tracing.handler(on_events),
         consumer_group="g",
-        checkpoint=EACH_BATCH,
         ownership=SETTINGS,
-        delivery=DELIVERY,
+        delivery=replace(DELIVERY, checkpoint=EACH_BATCH),
     )
     tracing.watch(processor.notices)
     with processor:

@@ -111,6 +111,7 @@ def run(
 def _run_here(file: PipelineFile, name: str, output: Output) -> None:
     """Run the handler of a file in this process."""
     from leasehold.notices import BatchDone, Notices
+    from leasehold.runtime import Runtime
 
     try:
         from leasehold.handlers import handled_processor
@@ -127,7 +128,7 @@ def _run_here(file: PipelineFile, name: str, output: Output) -> None:
             events[0] += done.events
 
     notices.subscribe(count, to=BatchDone)
-    processor = handled_processor(file, notices=notices, name=name)
+    processor = handled_processor(file, runtime=Runtime(notices=notices), name=name)
     with _served(file, notices, output):
         processor.start()
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,54 @@ _REACHED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The queues that a call makes, and the settings of all of them, by the names of `QueueSettings`."""
+
+    queues: tuple[str, ...] = ()
+    session_queues: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def _queue_options(command: Callable[..., object]) -> Any:
+    """The options that make queues; the command gets them as `asked: _Asked`."""
+
+    @functools.wraps(command)
+    def collecting(
+        queues: tuple[str, ...], session_queues: tuple[str, ...], topics: tuple[str, ...], **given: Any
+    ) -> object:
+        named = {name: given.pop(name) for name in ("lock_duration", "max_delivery_count", "duplicate_window")}
+        settings = {name: value for name, value in named.items() if value is not None}
+        return command(asked=_Asked(queues, session_queues, topics, settings), **given)
+
+    decorated: Any = collecting
+    for option in reversed(
+        (
+            click.option("--queue", "queues", multiple=True, metavar="NAME", help="Make a queue. As often as needed."),
+            click.option(
+                "--session-queue", "session_queues", multiple=True, metavar="NAME", help="The same, with sessions."
+            ),
+            click.option(
+                "--topic",
+                "topics",
+                multiple=True,
+                metavar="TOPIC/NAME",
+                help="Make a subscription, and its topic. As often as needed.",
+            ),
+            click.option(
+                "--lock-duration", type=FiniteRange(0, min_open=True), help="Of queues made here, in seconds. [60]"
+            ),
+            click.option("--max-delivery-count", type=click.IntRange(1), help="Of queues made here. [10]"),
+            click.option(
+                "--duplicate-window", type=FiniteRange(0), help="Of queues made here, in seconds; 0 for none. [0]"
+            ),
+        )
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
 @click.command(short_help="Serve an embedded log, or queues, to Azure's clients.")
 @click.argument("url", metavar="URL")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
@@ -28,30 +78,14 @@ _REACHED = (
     "--port", type=click.IntRange(0, 65_535), default=0, show_default=True, help="The port; 0 takes a free one."
 )
 @click.option("--name", metavar="NAME", help="The name of the event hub; the file's name if not said.")
-@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Make a queue. As often as needed.")
-@click.option("--session-queue", "session_queues", multiple=True, metavar="NAME", help="The same, with sessions.")
-@click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="TOPIC/NAME",
-    help="Make a subscription, and its topic. As often as needed.",
-)
-@click.option("--lock-duration", type=FiniteRange(0, min_open=True), help="Of queues made here, in seconds. [60]")
-@click.option("--max-delivery-count", type=click.IntRange(1), help="Of queues made here. [10]")
-@click.option("--duplicate-window", type=FiniteRange(0), help="Of queues made here, in seconds; 0 for none. [0]")
+@_queue_options
 @output_option
 def serve(
     url: str,
     host: str,
     port: int,
     name: str | None,
-    queues: tuple[str, ...],
-    session_queues: tuple[str, ...],
-    topics: tuple[str, ...],
-    lock_duration: float | None,
-    max_delivery_count: int | None,
-    duplicate_window: float | None,
+    asked: _Asked,
     output: Output,
 ) -> None:
     """Serve an embedded log, or queues, to Azure's clients.
@@ -74,15 +108,11 @@ def serve(
       leasehold serve log:///hubs/flights.db --name flights
       leasehold serve servicebus:///bus.db --queue orders --topic news/all
     """
-    asked = {"lock_duration": lock_duration, "max_delivery_count": max_delivery_count}
-    settings = {
-        key: value for key, value in {**asked, "duplicate_window": duplicate_window}.items() if value is not None
-    }
     if url.startswith("servicebus://"):
         if name is not None:
             raise ConfigError("--name", name, "queues have names of their own", "Use --queue")
-        _serve_queues(url, host, port, _Asked(queues, session_queues, topics, settings), output)
-    elif queues or session_queues or topics or settings:
+        _serve_queues(url, host, port, asked, output)
+    elif asked != _Asked():
         raise ConfigError("URL", url, "queues are in servicebus:///PATH, and a log has none", "Name such a file")
     else:
         _serve_log(url, host, port, name, output)
@@ -116,16 +146,6 @@ def _serve_log(url: str, host: str, port: int, name: str | None, output: Output)
             )
         )
         threading.Event().wait()
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The queues that a call makes."""
-
-    queues: tuple[str, ...]
-    session_queues: tuple[str, ...]
-    topics: tuple[str, ...]
-    settings: dict[str, Any]
 
 
 def _serve_queues(url: str, host: str, port: int, asked: _Asked, output: Output) -> None:

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
         entity,
     )
     from leasehold.handlers.of_file import handled_processor, handled_table
+    from leasehold.handlers.settings import Bodies, Failures, Spread, Writes
     from leasehold.handlers.table import HandledTable, Retries
 
 __all__ = [
+    "Bodies",
     "Delete",
     "Effects",
     "Emit",
     "EntityEvent",
     "EntityHandler",
+    "Failures",
     "Gone",
     "HandledTable",
     "HandlerFailed",
@@ -37,17 +40,21 @@ __all__ = [
     "Retry",
     "Row",
     "Skip",
+    "Spread",
+    "Writes",
     "entity",
     "handled_processor",
     "handled_table",
 ]
 
 _HOMES = {
+    "Bodies": "settings",
     "Delete": "contract",
     "Effects": "answers",
     "Emit": "answers",
     "EntityEvent": "contract",
     "EntityHandler": "contract",
+    "Failures": "settings",
     "Gone": "answers",
     "HandledTable": "table",
     "HandlerFailed": "contract",
@@ -56,6 +63,8 @@ _HOMES = {
     "Retry": "contract",
     "Row": "answers",
     "Skip": "contract",
+    "Spread": "settings",
+    "Writes": "settings",
     "entity": "contract",
     "handled_processor": "of_file",
     "handled_table": "of_file",

@@ -24,7 +24,7 @@ __all__ = ["Effects", "Emit", "Gone", "Row"]
 
 @dataclass(frozen=True, slots=True, init=False)
 class Emit:
-    """An event to be sent, to where the outbox of the handler's table sends (`HandledTable(outbox=…)`).
+    """An event to be sent, to where the outbox of the handler's table sends (`Writes(outbox=…)`).
 
     body         bytes, or text, or a dict or list, which becomes JSON: decimals, dates and times in it become text
     key          the partition key, as text or a whole number: events of one key keep their order. Default: all of

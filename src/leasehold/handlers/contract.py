@@ -26,7 +26,7 @@ from typing import Any
 
 from leasehold.config import is_number
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
-from leasehold.handlers.answers import Emit, parts
+from leasehold.handlers.answers import Emit, Gone, Row, parts
 from leasehold.handlers.calling.raised import NotCalled, is_timeout, name_of
 from leasehold.handlers.opened import Opens, value_of
 from leasehold.printable import nobody_reads_the_output
@@ -304,38 +304,52 @@ def joined(parts: Sequence[Computed]) -> Computed:
     return whole
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRules:
+    """What holds for all calls of a computation.
+
+    goes_on     after an event whose handler raised, other entities' events are computed; else none behind it
+    deliveries  an event whose handler raises is dead with the try of this number
+    emits       somebody sends what answers emit; else an answer that emits fails its event
+    related     the tables of which answers may have rows; a row of another one fails its event
+    refused     from the numbers of the events that the database has refused to why: the handler is not called for them
+    by_steps    see `Computed`
+    """
+
+    goes_on: bool = False
+    deliveries: int = 1
+    emits: bool = False
+    related: Collection[str] = ()
+    refused: Mapping[int, str] = field(default_factory=dict)
+    by_steps: bool = False
+
+
 def compute(
     handler: EntityHandler,
     states: Mapping[Key, State],
     events: Iterable[tuple[Key, EntityEvent, str | None]],
     columns: Columns,
     *,
+    rules: CallRules | None = None,
     waiting: Collection[Key] = (),
-    goes_on: bool = False,
-    deliveries: int = 1,
     enough: Callable[[], bool] | None = None,
-    emits: bool = False,
-    related: Collection[str] = (),
-    refused: Mapping[int, str] | None = None,
-    by_steps: bool = False,
     took_effect: Callable[[Key, EntityEvent], object] = lambda key, event: None,
 ) -> Computed:
     """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
 
     Events of entities that are `waiting` wait too. When the handler raises, none of the events from there on is
-    computed; if it `goes_on`, that event waits with all later ones of its entity, or is dead if this was its try number
-    `deliveries`, and the others are computed. Once there is `enough`, all that is left waits.
+    computed; if it goes on by the `rules`, that event waits with all later ones of its entity, or is dead if this was
+    its last try, and the others are computed. Once there is `enough`, all that is left waits.
 
-    An answer that emits fails its event where nothing `emits`: there is nobody to send it. So does one with a row of a
-    table that is not `related`. The handler is not called for `refused` events, which the database has refused. Where a
-    call took too long, or none may be made (`NotCalled`), all later events of the entity wait, uncalled. `took_effect`
-    is called for each event that has an answer, before the next of `events` is asked for.
+    Where a call took too long, or none may be made (`NotCalled`), all later events of the entity wait, uncalled.
+    `took_effect` is called for each event that has an answer, before the next of `events` is asked for.
 
     A state has the columns of the table, in which the keys are filled in; a column it lacks is null. Another column, or
     a value that its column cannot have, is a `UsageError` that fails the event. In the same batch as in a later one, an
     event is given the values that the table gives back: a float in a DOUBLE column for a whole number.
     """
-    done, known, behind = Computed(by_steps=by_steps), dict(states), set(waiting)
+    rules = rules or CallRules()
+    done, known, behind = Computed(by_steps=rules.by_steps), dict(states), set(waiting)
     for key, event, unreadable in events:
         if unreadable is not None:
             done.rejected.append((event, unreadable))
@@ -345,19 +359,7 @@ def compute(
             done.held.append(Held(key, event))
             continue
         try:
-            if refused is not None and event.sequence_number in refused:
-                raise RowsRefused(refused[event.sequence_number])
-            answer, emitted, rows = parts(handler(handler.loaded(known.get(key)), event))
-            if emitted and not emits:
-                raise UsageError(
-                    f"the handler {handler.function.__name__} returned Emit(…), and nothing says where to send it: "
-                    "name a hub in HandledTable(outbox=…)"
-                )
-            if strangers := [row.table for row in rows if row.table not in related]:
-                raise UsageError(
-                    f"the handler {handler.function.__name__} returned a row of {strangers[0]}, which is no related "
-                    f'table: name it in HandledTable(related=["{strangers[0]}"])'
-                )
+            answer, emitted, rows = _answer(handler, known.get(key), event, rules)
             skipped = isinstance(answer, Skip)
             gone = skipped or isinstance(answer, Delete)
             state = None if gone else _row(handler, key, handler.dumped(answer), columns)
@@ -373,21 +375,21 @@ def compute(
             if name_of(error) == "BrokenPipeError" and nobody_reads_the_output():
                 raise BrokenPipeError(*error.args) from error  # `program | head`: no event is to blame
             done.calls.setdefault(key, name_of(error))
-            if not goes_on:
+            if not rules.goes_on:
                 done.failed, done.error = event, error
                 return done
-            if event.delivery >= deliveries:
+            if event.delivery >= rules.deliveries:
                 done.dead.append((event, error))
             else:
                 done.held.append(Held(key, event, error))
-            if event.delivery < deliveries or is_timeout(error):
+            if event.delivery < rules.deliveries or is_timeout(error):
                 behind.add(key)
             continue
         done.calls[key] = None
         took_effect(key, event)
         if emitted:
             done.emitted.append((key, event, emitted))
-        if (related or by_steps) and (rows or not skipped):
+        if (rules.related or rules.by_steps) and (rows or not skipped):
             done.steps.append(EntityStep(event.sequence_number, key, rows, changes=not skipped, state=state))
         if skipped:
             continue
@@ -397,6 +399,26 @@ def compute(
             known[key] = state
         done.changes[key] = Change(key, state, event.sequence_number)
     return done
+
+
+def _answer(
+    handler: EntityHandler, state: State | None, event: EntityEvent, rules: CallRules
+) -> tuple[Any, Sequence[Emit], Sequence[Row | Gone]]:
+    """What the handler answers, what it emits, and its related rows. Raises what it raises, and what `rules` refuse."""
+    if event.sequence_number in rules.refused:
+        raise RowsRefused(rules.refused[event.sequence_number])
+    answer, emitted, rows = parts(handler(handler.loaded(state), event))
+    if emitted and not rules.emits:
+        raise UsageError(
+            f"the handler {handler.function.__name__} returned Emit(…), and nothing says where to send it: "
+            "name a hub in HandledTable(state=Writes(…, outbox=…))"
+        )
+    if strangers := [row.table for row in rows if row.table not in rules.related]:
+        raise UsageError(
+            f"the handler {handler.function.__name__} returned a row of {strangers[0]}, which is no related "
+            f'table: name it in HandledTable(state=Writes(…, related=["{strangers[0]}"]))'
+        )
+    return answer, emitted, rows
 
 
 def _row(handler: EntityHandler, key: Key, state: dict[str, Any], columns: Columns) -> State:

@@ -174,7 +174,7 @@ def check_exclusive(store: object, *, spread: bool, on_failure: str) -> None:
             "exclusive",
             True,
             "within one partition its owner alone calls the handler, and needs no lease",
-            "Leave it out, or give spread=True if an entity's events are in several partitions",
+            "Leave it out, or let the table be spread if an entity's events are in several partitions",
         )
     if store is not None and on_failure == "wait":
         raise ConfigError("exclusive", True, "a batch never waits for a lease: what is busy is parked", "Give park")

@@ -8,6 +8,7 @@ Nothing is read or written before the processor is started, but that the table i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,52 +21,60 @@ from leasehold.handlers.calling.processes import named
 from leasehold.handlers.contract import EntityHandler
 from leasehold.handlers.exclusive import check_exclusive
 from leasehold.handlers.named_functions import function_at
+from leasehold.handlers.parking.policy import Retries
+from leasehold.handlers.settings import Bodies, Failures, Spread, Writes
 from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
-from leasehold.model import Positions
+from leasehold.model import EARLIEST, Positions
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.processors.events.delivery import DeliverySettings
 from leasehold.processors.events.event_processor import EventProcessor
+from leasehold.processors.events.fixed_partitions import FixedPartitions
 from leasehold.settings.names import naming
 
 T = TypeVar("T")
 
 
-def handled_table(file: PipelineFile | Path | str, **more: Any) -> HandledTable:
-    """The table of a pipeline file with a handler; `more` are further arguments of `HandledTable`, such as `retries`.
+def handled_table(file: PipelineFile | Path | str, *, retries: Retries | None = None, **more: Any) -> HandledTable:
+    """The table of a pipeline file with a handler; `more` are further arguments of `HandledTable`, such as `runtime`.
 
-    Raises `ConfigError` that names file and key.
+    `retries` say how often an event is tried, and when. Raises `ConfigError` that names file and key.
     """
-    return made_of(HandledTable, _read(file), **more)
+    return made_of(HandledTable, _read(file), retries=retries, **more)
 
 
-def made_of(make: Callable[..., T], file: PipelineFile, *, on_spark: bool = False, **more: Any) -> T:
+def made_of(
+    make: Callable[..., T],
+    file: PipelineFile,
+    *,
+    on_spark: bool = False,
+    retries: Retries | None = None,
+    **more: Any,
+) -> T:
     """What `make`, which takes the arguments of `HandledTable`, makes of a file. Raises `ConfigError`.
 
     On Spark its `schema` is None where a transform makes the columns: they are known when Spark has looked at it.
     """
     handler, schema, state = _checked(file, on_spark=on_spark)
     sink = file.sink
-    given = {
-        "table": sink.table,
-        "pipeline": file.name,
-        "schema": schema,
-        "rescue": None if schema is None else file.transform.rescue,
-        "timestamps": file.transform.timestamps,
-        "state": state,
-        "consumer_group": file.source.consumer_group,
-        "on_failure": sink.on_failure,
-        "handler_timeout": _timeout(file),
-        "hand_over_timeout": file.ownership.settings().hand_over_timeout,
-        "spread": sink.spread,
-        "sequence_by": sink.sequence_by,
-        "late": sink.late,
-        "exclusive": _lease_store(file),
-        "related": sink.related,
-        "outbox": file.outbox_url,
-        "schema_evolution": sink.schema_evolution,
-    }
+    read = file.transform
     with naming(f"{file.path}: sink."):
+        given = {
+            "table": sink.table,
+            "pipeline": file.name,
+            "schema": None if schema is None else Bodies(schema, rescue=read.rescue, timestamps=read.timestamps),
+            "state": Writes(
+                state, related=sink.related, outbox=file.outbox_url, schema_evolution=sink.schema_evolution
+            ),
+            "consumer_group": file.source.consumer_group,
+            "failures": Failures(
+                on_failure=sink.on_failure,
+                retries=retries or Retries(),
+                handler_timeout=_timeout(file),
+                hand_over_timeout=file.ownership.settings().hand_over_timeout,
+            ),
+            "spread": _spread(file),
+        }
         return make(handler, file.sink_url, **given, **more)
 
 
@@ -75,22 +84,26 @@ def handled_processor(
     """The plain processor of a pipeline file with a handler: hub, stores, start and settings are the file's.
 
     `table` is what `handled_table` gives for the file, and by default made of it. `more` are further arguments of
-    `EventProcessor`, such as `name`, `notices` and `checkpoint`. Raises `ConfigError` that names file and key.
+    `EventProcessor`, such as `name` and `runtime`; of `delivery` the start is the file's where it is not said; and
+    `on_error`. Raises `ConfigError` that names file and key.
     """
     file = _read(file)
     table = table or handled_table(file)
-    stores = None if file.ownership.partitions is not None else file.ownership_url, file.checkpoint_url
+    settings, fixed = file.ownership.settings(), file.ownership.partitions
+    stores = None if fixed is not None else file.ownership_url, file.checkpoint_url
+    delivery = more.pop("delivery", None) or DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss)
+    if "start" not in more and delivery.start == EARLIEST:
+        start = Positions.parse(file.source.starting_position, "source.starting_position")
+        delivery = replace(delivery, start=start)
+    calls = {name: more.pop(name) for name in ("on_partition_start", "on_partition_stop", "on_error") if name in more}
     given: dict[str, Any] = {
         "consumer_group": file.source.consumer_group,
-        "partitions": file.ownership.partitions,
-        "start": Positions.parse(file.source.starting_position, "source.starting_position"),
-        "ownership": file.ownership.settings(),
-        "delivery": DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss),
+        "ownership": settings if fixed is None else FixedPartitions(fixed, settings),
+        "delivery": delivery,
         "pipeline": file.name,
         "table": None if file.checkpoint_url is None else table.sink,
     }
-    calls = {"on_partition_start": table.on_partition_start, "on_partition_stop": table.on_partition_stop}
-    made = EventProcessor(file.hub_url, stores, table.on_events, **{**calls, **given, **more})
+    made = EventProcessor(file.hub_url, stores, replace(table.handlers, **calls), **{**given, **more})
     table.level_of = made.recorded_owner_level
     return made
 
@@ -120,6 +133,14 @@ def _lease_store(file: PipelineFile) -> str | None:
             "exclusive", True, "entities are leased in the ownership's store, and the file names none", "Name one"
         )
     return url
+
+
+def _spread(file: PipelineFile) -> Spread | None:
+    """How entities are spread, in a file that was checked."""
+    if not file.sink.spread:
+        return None
+    assert file.sink.sequence_by is not None
+    return Spread(file.sink.sequence_by, late=file.sink.late, exclusive=_lease_store(file))
 
 
 def _timeout(file: PipelineFile) -> float | None:

@@ -35,7 +35,6 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Protocol
 
@@ -43,6 +42,7 @@ from leasehold.backoff import Backoff
 from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, SchemaMismatch
 from leasehold.handlers.publishing import Publisher, publisher_at
+from leasehold.runtime import Runtime
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.outbox.contract import Outbox, WaitingEvent
 from leasehold.sinks.features import OUTBOX, require
@@ -269,12 +269,12 @@ class OutboxSender:
             logger.warning(said, type(error).__name__, error, exc_info=None if known else error)
 
 
-def sender_of(sink: Sink, url: str | None, *, base: Path | None, clock: Clock, rng: Random) -> OutboxSender | None:
+def sender_of(sink: Sink, url: str | None, runtime: Runtime) -> OutboxSender | None:
     """What sends the outbox of this sink's table to `url`, if there is one. Raises `ConfigError`, also for a sink that
     keeps none."""
     if url is None:
         return None
     kept = require(sink, OUTBOX, "outbox, which a handler emits to")
-    opened = publisher_at(url, base, sink.identity)
+    opened = publisher_at(url, runtime.base, sink.identity)
     kept.outbox.check()
-    return OutboxSender(kept.outbox, opened, clock=clock, rng=rng, ended=sink.close)
+    return OutboxSender(kept.outbox, opened, clock=runtime.clock, rng=runtime.rng, ended=sink.close)

@@ -330,14 +330,14 @@ def check_spread(spread: bool, sequence_by: str | None, late: str, schema: pa.Sc
                     name,
                     value,
                     "within one partition events are in order, and none is late",
-                    "Leave it out, or give spread=True if an entity's events are in several partitions",
+                    "Leave it out, or let the table be spread if an entity's events are in several partitions",
                 )
         return
     if sequence_by is None:
         raise ConfigError(
             "sequence_by",
             None,
-            "with spread=True an entity's events are in several partitions, and only this says which is later",
+            "of a spread table an entity's events are in several partitions, and only this says which is later",
             'Name the field of the event that grows with each event of an entity: sequence_by="version"',
         )
     if schema is None:

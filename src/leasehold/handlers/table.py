@@ -2,8 +2,7 @@
 
     orders = HandledTable(order, "sqlite:///entities.db", table="orders", pipeline="orders",
                           schema="order_id STRING, amount DECIMAL(12,2)", state="order_id STRING, total DECIMAL(12,2)")
-    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders.on_events,
-                   on_partition_start=orders.on_partition_start, table=orders.sink).run()
+    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders.handlers, table=orders.sink).run()
 
 Owns why an event takes effect once, though its handler may be called more often:
 
@@ -38,36 +37,36 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING
 
-from leasehold.clock import Clock, SystemClock
 from leasehold.errors import UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
+from leasehold.former_keywords import former_keywords
 from leasehold.handlers.applying import check_columns, check_related, kept_by, row_batch, with_fence
 from leasehold.handlers.calling.calls import HandlerCalls
 from leasehold.handlers.calling.raised import hung
 from leasehold.handlers.columns import columns_of
-from leasehold.handlers.contract import Computed, EntityEvent, EntityHandler, Key, compute, key_of
-from leasehold.handlers.exclusive import ExclusiveEntities, exclusive_entities
+from leasehold.handlers.contract import CallRules, Computed, EntityEvent, EntityHandler, Key, compute, key_of
+from leasehold.handlers.exclusive import exclusive_entities
 from leasehold.handlers.given import Sent, given_events
 from leasehold.handlers.known_partition import KnownPartition
 from leasehold.handlers.outbox import sender_of
 from leasehold.handlers.parking.guests import GuestPlace
 from leasehold.handlers.parking.left_behind import LeftPlace
-from leasehold.handlers.parking.policy import Retries, check_policy, parked
+from leasehold.handlers.parking.policy import Retries, parked
 from leasehold.handlers.parking.trying import TriesParked
-from leasehold.handlers.spread import Compute, SpreadComputed, check_spread, spread_entities
+from leasehold.handlers.settings import FORMER, Bodies, Failures, Spread, Writes, bodies_of, spread_of, writes_of
+from leasehold.handlers.spread import Compute, SpreadComputed, SpreadEntities, check_spread, spread_entities
 from leasehold.handlers.telling import failed, say_parked, unavailable
+from leasehold.processors.events.handlers import Handlers
+from leasehold.runtime import Runtime
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import LevelOf, Sink
 from leasehold.sinks.rules.batch import Batch, Versioned
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
 from leasehold.sinks.rules.table import BatchResult
-from leasehold.stores import LeaseStore
 
 if TYPE_CHECKING:
     from leasehold.processors.events.delivery import EventBatch
@@ -84,36 +83,24 @@ class HandledTable(TriesParked):
     url             of the sink: `sqlite:///PATH` or `postgresql://…`
     table           the table's name; `<table>_rejected` has what was rejected
     pipeline        the pipeline that the table belongs to
-    schema          the columns of an event's JSON body, as `order_id STRING, amount DECIMAL(12,2)`; read by the strict
-                    rules: a body that does not fit is rejected. None: a subclass tells what reads bodies before the
-                    first event
-    state           the table's columns, in the same way; the keys among them
+    schema          the columns of an event's JSON body, as `order_id STRING, amount DECIMAL(12,2)`, or `Bodies(…)`,
+                    which says more of how it is read. None: a subclass tells what reads bodies before the first event
+    state           the table's columns, in the same way, or `Writes(…)`, which says what else the handler writes
     consumer_group  the watermarks are kept for this reader of the hub
-    level_of        from a hub and a partition to the owner level in its ownership record: give the processor's
-                    `recorded_owner_level`, which tells a store that was wiped from a former owner
-    base            what a relative path in `url` is relative to; default: the working directory
-    on_failure      what becomes of an event whose handler raises: `park` (default), `discard` (set aside at once) or
-                    `wait` (its partition waits for it)
-    retries         how often it is tried, and when
-    spread          an entity's events may be in several partitions
-    sequence_by     with `spread`, the column of `schema` that grows with each event of an entity
-    exclusive       with `spread`, where entities are leased while they are called for: a store's URL, or a `LeaseStore`
-    late            what becomes of an event that comes after a later one: `apply` (default) or `reject`
-    outbox          URL of the hub, or queue, to which events are sent that the handler emits
-    handler_timeout seconds that a call may take; default: as long as it does. The handler is called in processes of its
-                    own then, which import it from its module
-    hand_over_timeout  that of the processor's `OwnershipSettings`: calls that hang take a third of it in a batch
-    related         the tables beside this one of which the handler may write rows
-    clock, rng      the time, and chance in the pauses; default: the system's clock, and a new one
-    schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there
-    rescue          one more field of `event.row`, with the fields of a body that `schema` does not know, as JSON text
-    timestamps      "truncate": times in bodies that are finer than a microsecond are cut; default: `exact`, rejected
+    failures        what becomes of an event whose handler raises or hangs; default: `Failures()`, which parks it
+    spread          an entity's events may be in several partitions: `Spread(…)` says which is later; default: they are
+                    all in one
+    runtime         time, chance in the pauses, and what a relative path in a URL is relative to
 
-    Give the processor `on_partition_start` too: without it the events that a former owner has parked are tried again
-    only when an event comes. And `on_partition_stop`: without it what was emitted last may wait until the next owner
+    `level_of` is for you to set: from a hub and a partition to the owner level in its ownership record. Give it the
+    processor's `recorded_owner_level`, which tells a store that was wiped from a former owner.
+
+    Give the processor its `handlers`: without `on_partition_start` the events that a former owner has parked are tried
+    again only when an event comes, and without `on_partition_stop` what was emitted last may wait until the next owner
     comes. Raises `ConfigError`, also for a sink that keeps no states.
     """
 
+    @former_keywords(*FORMER, attributes=("level_of",))
     def __init__(
         self,
         handler: EntityHandler,
@@ -121,62 +108,57 @@ class HandledTable(TriesParked):
         *,
         table: str,
         pipeline: str,
-        schema: str | None,
-        state: str,
+        schema: str | Bodies | None,
+        state: str | Writes,
         consumer_group: str = "$Default",
-        level_of: LevelOf | None = None,
-        base: Path | None = None,
-        on_failure: str = "park",
-        retries: Retries | None = None,
-        spread: bool = False,
-        sequence_by: str | None = None,
-        late: str = "apply",
-        exclusive: str | LeaseStore | ExclusiveEntities | None = None,
-        outbox: str | None = None,
-        handler_timeout: float | None = None,
-        hand_over_timeout: float = 30.0,
-        related: Sequence[str] = (),
-        clock: Clock | None = None,
-        rng: Random | None = None,
-        schema_evolution: str | None = None,
-        rescue: str | None = None,
-        timestamps: str = "exact",
+        failures: Failures | None = None,
+        spread: Spread | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
-        check_policy(on_failure)
-        beside = on_failure == "park" and not spread
-        self._handler, self._calls = handler, HandlerCalls(handler, handler_timeout, hand_over_timeout, beside=beside)
-        self._on_failure, self._retries = on_failure, retries or Retries()
-        self._clock, self._rng = clock or SystemClock(), rng or Random()
-        self._state = read_columns(state, "state")
+        bodies, writes, spread = bodies_of(schema), writes_of(state), spread_of(spread)
+        failures, runtime = failures or Failures(), runtime or Runtime()
+        beside = failures.on_failure == "park" and spread is None
+        self._handler = handler
+        self._calls = HandlerCalls(handler, failures.handler_timeout, failures.hand_over_timeout, beside=beside)
+        self._on_failure, self._retries = failures.on_failure, failures.retries
+        self._clock, self._rng = runtime.clock, runtime.rng
+        self._state = read_columns(writes.state, "state")
         self._columns = columns_of(self._state)
-        self.level_of = level_of
-        reader = None
-        if schema is not None:
-            reader = BodyReader(read_columns(schema, "schema"), rescue=rescue, timestamps=timestamps)
-        check_spread(spread, sequence_by, late, None if reader is None else reader.schema)
+        self.level_of: LevelOf | None = None
+        reader = None if bodies is None else bodies.reader()
+        if spread is not None:
+            check_spread(True, spread.sequence_by, spread.late, None if reader is None else reader.schema)
         if reader is not None:
             self._read_by(reader)
-        self._exclusive = exclusive_entities(exclusive, f"{pipeline}/{table}", spread=spread, on_failure=on_failure)
+        exclusive = None if spread is None else spread.exclusive
+        self._exclusive = exclusive_entities(
+            exclusive, f"{pipeline}/{table}", spread=spread is not None, on_failure=failures.on_failure
+        )
         spec = TableSpec(
             name=table,
             pipeline=pipeline,
             consumer_group=consumer_group,
             keys=handler.keys,
-            sequence_by=sequence_by,
-            spread=spread,
-            schema_evolution=schema_evolution,
+            sequence_by=None if spread is None else spread.sequence_by,
+            spread=spread is not None,
+            schema_evolution=writes.schema_evolution,
         )
-        self.sink: Sink = open_sink(url, spec, base=base)
+        self.sink: Sink = open_sink(url, spec, base=runtime.base)
         self._states, self._parks = kept_by(self.sink)
         self.sink.check(with_fence(self._state))
-        self._related = check_related(self.sink, related)
-        self._states.check_states(referred=bool(related))
+        self._related = check_related(self.sink, writes.related)
+        self._states.check_states(referred=bool(writes.related))
         self._parks.check_parked()
-        self._sender = sender_of(self.sink, outbox, base=base, clock=self._clock, rng=self._rng)
-        self._spread = spread_entities(
-            *(self.sink, self._state, self._columns, sequence_by, late, self._clock), exclusive=exclusive is not None
-        )
+        self._sender = sender_of(self.sink, writes.outbox, runtime)
+        self._spread = None if spread is None else self._spread_entities(spread)
         self._known: dict[tuple[str, str], KnownPartition] = {}
+
+    @property
+    def handlers(self) -> Handlers:
+        """What a processor is to call."""
+        return Handlers(
+            self.on_events, on_partition_start=self.on_partition_start, on_partition_stop=self.on_partition_stop
+        )
 
     def on_partition_start(self, context: PartitionContext) -> None:
         """The `on_partition_start` of a processor: what a former owner has parked is tried again when it is due."""
@@ -222,6 +204,12 @@ class HandledTable(TriesParked):
         finally:
             if self._exclusive is not None:
                 self._exclusive.give_up(known.leases)
+
+    def _spread_entities(self, spread: Spread) -> SpreadEntities | None:
+        return spread_entities(
+            *(self.sink, self._state, self._columns, spread.sequence_by, spread.late, self._clock),
+            exclusive=spread.exclusive is not None,
+        )
 
     def _read_by(self, reader: BodyReader) -> None:
         check_columns(self._handler, reader.schema, self._state)
@@ -309,12 +297,14 @@ class HandledTable(TriesParked):
         return partial(
             compute,
             handler,
-            goes_on=goes_on,
-            deliveries=1 if self._on_failure == "discard" else self._retries.deliveries,
-            emits=self._sender is not None,
-            related=self._related,
-            refused=known.refused,
-            by_steps=known.by_steps,
+            rules=CallRules(
+                goes_on=goes_on,
+                deliveries=1 if self._on_failure == "discard" else self._retries.deliveries,
+                emits=self._sender is not None,
+                related=self._related,
+                refused=known.refused,
+                by_steps=known.by_steps,
+            ),
         )
 
     def _goes_on(self, known: KnownPartition, event: EntityEvent, first: bool) -> None:

@@ -3,5 +3,6 @@
 from leasehold.ownership.dispatch import DispatchThread
 from leasehold.ownership.holds import Hold
 from leasehold.ownership.partition_manager import PartitionManager
+from leasehold.ownership.purpose import Purpose
 
-__all__ = ["DispatchThread", "Hold", "PartitionManager"]
+__all__ = ["DispatchThread", "Hold", "PartitionManager", "Purpose"]

@@ -169,9 +169,9 @@ class Acquisition:
 
     def _ask_table(self) -> None:
         """Remember what the table knows: a partition that it has seen is not new, and goes on behind what it holds."""
-        if self._parts.table is None:
+        if self._parts.purpose.table is None:
             return
-        for partition, mark in self._parts.table.watermarks(self._parts.hub.identity).items():
+        for partition, mark in self._parts.purpose.table.watermarks(self._parts.hub.identity).items():
             self._levels[partition] = max(mark.owner_level, self._levels.get(partition, 0))
             known = self._places.get(partition)
             if mark.sequence_number > (known.sequence_number if known else BEFORE_FIRST):

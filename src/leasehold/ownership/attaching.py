@@ -39,7 +39,7 @@ class Attaching:
 
     def begin(self) -> None:
         """The checkpoints have been read: who does not read here leaves the partitions to those who do."""
-        if not self._parts.reads_here:
+        if not self._parts.purpose.reads_here:
             self.keep_only(())
 
     def keep_only(self, held: Collection[str]) -> None:

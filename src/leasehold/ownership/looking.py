@@ -62,7 +62,7 @@ class Sight:
         """Ask the hub. Raises `HubUnavailable` only where nothing is known yet."""
         try:
             known = tuple(p for p in self._parts.hub.partition_ids() if p not in self._finished)
-            self.partition_ids = known if self._parts.share is None else self._parts.share(known)
+            self.partition_ids = known if self._parts.purpose.share is None else self._parts.purpose.share(known)
         except HubUnavailable as error:
             if not self.partition_ids:
                 raise

@@ -41,7 +41,7 @@ class Membership:
         self._presence = Presence(
             parts.group,
             str(parts.owner_id),
-            parts.pipeline,
+            parts.purpose.pipeline,
             settings.strategy,
             settings.capacity,
             settings.maximum_partitions,

@@ -33,17 +33,16 @@ If a store hangs in a renewal, `held` still shrinks on time, since trust is comp
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from random import Random
+from collections.abc import Mapping, Sequence
 
 from leasehold.balancing import STRATEGIES, Me, View
-from leasehold.clock import Clock
 from leasehold.combinations import Combination, check, is_mixed, place_of
 from leasehold.config import OwnershipSettings
 from leasehold.errors import HubError, SinkError, StoreError, UsageError
+from leasehold.former_keywords import Moved, former_keywords
 from leasehold.hubs.base import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
-from leasehold.notices import CycleFailed, LossReason, Notices, OwnershipRelinquished
+from leasehold.notices import CycleFailed, LossReason, OwnershipRelinquished
 from leasehold.ownership.acquisition import Acquisition
 from leasehold.ownership.asking import Asking
 from leasehold.ownership.attaching import Attaching
@@ -55,25 +54,27 @@ from leasehold.ownership.measuring import measured_checkpoints, measured_ownersh
 from leasehold.ownership.membership import Membership
 from leasehold.ownership.pace import Outcome
 from leasehold.ownership.parts import InstanceParts
+from leasehold.ownership.purpose import Purpose
 from leasehold.ownership.recording import Recording
 from leasehold.ownership.skipping import Skipping
-from leasehold.ownership.starting import KnowsWatermarks
+from leasehold.runtime import Runtime
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 
 class PartitionManager:
     """One instance's share, under its `owner_id`, of the partitions of the consumer group `group` of `hub`.
 
-    `ownership` and `checkpoints` are its stores; `clock`, `rng` and `notices` as for an `EventProcessor`. `positions`
-    say where to start in a group that has no checkpoint yet. Resolved starts are recorded for all partitions at once by
-    the first instance of a group; a partition that appears later starts at earliest, since its events came after the
-    group had started. `pipeline` is what the instance works for: two that name different ones do not share a group.
-    `last_error` says how this instance's predecessor ended. `share` tells which of the hub's partitions concern this
-    instance at all: by default all of them. `table` is asked where a checkpoint is missing: a partition that it knows
-    is not new. `reads_here`: events are read in this process.
+    `ownership` and `checkpoints` are its stores. `positions` say where to start in a group that has no checkpoint yet.
+    Resolved starts are recorded for all partitions at once by the first instance of a group; a partition that appears
+    later starts at earliest, since its events came after the group had started. `runtime` has the time, chance and
+    notices. `purpose` is what it holds partitions for. `last_error` says how this instance's predecessor ended.
     Raises `ConfigError` for stores, hub and settings that do not go together (`leasehold.combinations`).
     """
 
+    @former_keywords(
+        Moved("runtime", Runtime, ("clock", "rng", "notices")),
+        Moved("purpose", Purpose, ("pipeline", "share", "table", "reads_here")),
+    )
     def __init__(
         self,
         hub: Hub,
@@ -84,18 +85,15 @@ class PartitionManager:
         owner_id: OwnerId,
         settings: OwnershipSettings,
         positions: Positions,
-        clock: Clock,
-        rng: Random,
-        notices: Notices | None = None,
-        pipeline: str = "",
+        runtime: Runtime | None = None,
+        purpose: Purpose | None = None,
         last_error: str = "",
-        share: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
-        table: KnowsWatermarks | None = None,
-        reads_here: bool = False,
     ) -> None:
+        runtime, purpose = runtime or Runtime(), purpose or Purpose()
+        clock = runtime.clock
         self.owner_id = owner_id
         self.settings = settings
-        self.notices = notices or Notices()
+        self.notices = runtime.notices
         self.attention = threading.Event()
         """Set when a cycle is wanted before it is due: something was let go, or the end has come."""
         mixed = is_mixed(hub.url)
@@ -115,14 +113,9 @@ class PartitionManager:
             owner_id=owner_id,
             settings=settings,
             positions=positions,
-            clock=clock,
-            rng=rng,
-            notices=self.notices,
-            pipeline=pipeline,
+            runtime=runtime,
+            purpose=purpose,
             last_error=last_error,
-            share=share,
-            table=table,
-            reads_here=reads_here,
         )
         self._plan = STRATEGIES[settings.strategy]
         self._membership = Membership(parts)

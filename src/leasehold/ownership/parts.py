@@ -1,6 +1,6 @@
 """What one instance of a consumer group is made of.
 
-Owns the one value that holds them: hub and group, stores, settings, clock, randomness, and whom it tells. Whoever works
+Owns the one value that holds them: hub and group, stores, settings, what it is for, and its runtime. Whoever works
 for the instance is given the value, and takes from it what it needs. Promises that nothing of it changes while the
 instance lives, but what its stores, hub and clock do. Refuses nothing: what does not go together is refused by
 `PartitionManager`.
@@ -8,7 +8,6 @@ instance lives, but what its stores, hub and clock do. Refuses nothing: what doe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -18,7 +17,8 @@ from leasehold.config import OwnershipSettings
 from leasehold.hubs.base import Hub
 from leasehold.model import ConsumerGroup, OwnerId, Positions
 from leasehold.notices import Notices
-from leasehold.ownership.starting import KnowsWatermarks
+from leasehold.ownership.purpose import Purpose
+from leasehold.runtime import Runtime
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 
@@ -33,14 +33,24 @@ class InstanceParts:
     owner_id: OwnerId
     settings: OwnershipSettings
     positions: Positions
-    clock: Clock
-    rng: Random
-    notices: Notices
-    pipeline: str
+    runtime: Runtime
+    purpose: Purpose
     last_error: str
-    share: Callable[[tuple[str, ...]], tuple[str, ...]] | None
-    table: KnowsWatermarks | None
-    reads_here: bool
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+        return self.runtime.clock
+
+    @property
+    def rng(self) -> Random:
+        """Chance."""
+        return self.runtime.rng
+
+    @property
+    def notices(self) -> Notices:
+        """Where notices go."""
+        return self.runtime.notices
 
     @property
     def trust(self) -> float:

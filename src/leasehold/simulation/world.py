@@ -19,6 +19,7 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import LeaseholdError, UsageError
 from leasehold.model import EARLIEST, OwnerId, Positions
 from leasehold.ownership import PartitionManager
+from leasehold.runtime import Runtime
 from leasehold.simulation.clock import MachineClock
 from leasehold.simulation.hub import SimulatedHub
 from leasehold.simulation.instance import Instance
@@ -144,8 +145,7 @@ class World:
             owner_id=owner_id,
             settings=who.settings,
             positions=Positions(EARLIEST),
-            clock=who.clock,
-            rng=Random(f"{self.story.seed}/{owner_id}"),
+            runtime=Runtime(clock=who.clock, rng=Random(f"{self.story.seed}/{owner_id}")),
         )
 
     def start(self, name: str) -> None:

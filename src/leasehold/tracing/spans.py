@@ -34,7 +34,7 @@ from leasehold.tracing.context import current_context, links_of, links_to
 from leasehold.tracing.conventions import Attributes, Conventions
 
 if TYPE_CHECKING:
-    from leasehold.processors.events.pump import OnEvents
+    from leasehold.processors.events.handlers import OnEvents
 
 
 class _Batch(Protocol):

@@ -15,7 +15,10 @@ from leasehold.backoff import Backoff
 from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError
 from leasehold.hubs.base import EventChunk
-from leasehold.model import Event
+from leasehold.model import EARLIEST, Event
+from leasehold.processors.events.checkpointer import CheckpointPolicy
+from leasehold.processors.events.positions import Start
+from leasehold.waiting import INSTANCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +37,12 @@ class DeliverySettings:
     longest_backoff     the longest pause
     fail_on_data_loss   fail when events were removed before they were read; else go on with what is left, with a
                         notice; the checkpoint passes the gap as soon as all before it is done with
+    start               where a group begins that has no checkpoint yet: a position, a mapping by partition, or a
+                        function from a partition to a position
+    checkpoint          the policy: `every(events=…, seconds=…)`, once a second by default where there are handlers;
+                        `EACH_BATCH`, `ON_STOP`, or `MANUAL`, which it always is without handlers
+    patience            how long making a processor waits for a hub that is given as a URL and is away, which is said
+                        once, in the log and as a notice. Stores that are away are waited for as long as it runs
     """
 
     max_batch: int = 100
@@ -44,6 +53,9 @@ class DeliverySettings:
     restart_backoff: float = 0.5
     longest_backoff: float = 30.0
     fail_on_data_loss: bool = True
+    start: Start = EARLIEST
+    checkpoint: CheckpointPolicy | None = None
+    patience: float = INSTANCE
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "prefetch", "attempts"):

@@ -28,45 +28,38 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from random import Random
 from types import TracebackType
 
-from leasehold.clock import Clock, SystemClock
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
+from leasehold.former_keywords import Moved, former_keywords
 from leasehold.hubs import Hub
-from leasehold.model import EARLIEST, Checkpoint, OwnerId, Ownership
-from leasehold.notices import CycleFailed, HandOverAsked, Notices, OwnershipClaimed, OwnershipLost, StartDelayed
+from leasehold.model import Checkpoint, OwnerId, Ownership
+from leasehold.notices import CycleFailed, HandOverAsked, OwnershipClaimed, OwnershipLost, StartDelayed
+from leasehold.ownership import Purpose
 from leasehold.ownership.dispatch import DispatchThread
 from leasehold.ownership.naming import unnamed
 from leasehold.ownership.partition_manager import PartitionManager
 from leasehold.ownership.starting import KnowsWatermarks, check_levels
-from leasehold.processors.events.arguments import (
-    Start,
-    Stores,
-    check_handler,
-    handlers_of,
-    opened_hub,
-    policy_of,
-    positions_of,
-    stores_of,
-)
+from leasehold.processors.events.arguments import Stores, handlers_of, opened_hub, policy_of, stores_of
 from leasehold.processors.events.cancelling import Cancellation
-from leasehold.processors.events.checkpointer import CheckpointPolicy
 from leasehold.processors.events.delivery import DeliverySettings
-from leasehold.processors.events.error_reports import ErrorReports, OnError
+from leasehold.processors.events.error_reports import ErrorReports
+from leasehold.processors.events.fixed_partitions import FixedPartitions
+from leasehold.processors.events.handlers import Handlers, OnEvents
 from leasehold.processors.events.hub_watch import HubWatch
 from leasehold.processors.events.leaving import as_exit
 from leasehold.processors.events.oversight import Oversight
 from leasehold.processors.events.partition_client import PartitionClient
 from leasehold.processors.events.partition_work import PartitionWork
-from leasehold.processors.events.pump import OnEvent, OnEvents, OnStart, OnStop
+from leasehold.processors.events.positions import positions_of
 from leasehold.processors.events.shared import Shared
 from leasehold.processors.events.signals import Attention, Calls, terminating
+from leasehold.runtime import Runtime
 from leasehold.stores.stand_ins import FixedShare, NoCheckpoints
-from leasehold.waiting import INSTANCE, sentence, when_there
+from leasehold.waiting import sentence, when_there
 
 logger = logging.getLogger(__name__)
 
@@ -75,89 +68,81 @@ class EventProcessor:
     """Processes the events of a hub together with all other processors of its consumer group.
 
     `hub` is a hub or its URL; `stores` a store for ownership and checkpoints, or a pair, each a store or its URL. With
-    (OWNERSHIP, None) nothing is remembered: each acquisition begins at `start`, and there are no checkpoints.
-    Give `on_events` for batches or `on_event` for one event at a time; without either, take partitions with
-    `next_partition_client`.
+    (OWNERSHIP, None) nothing is remembered: each acquisition begins at the start, and there are no checkpoints.
+    Without a handler for events, take partitions with `next_partition_client`.
 
-    on_events           called with an `EventBatch` and a `PartitionContext`
-    on_event            called with an `Event` and a `PartitionContext`
-    on_partition_start  called with the context before the first events of a partition, and again after a failure
-    on_partition_stop   called with the context and a `StopReason` after the last ones
-    on_error            called with an error and the partition that it is about: None for the hub, the stores, the
-                        balancing. One call at a time; what a store or hub says again in the same words is told
-                        once in five minutes
+    on_events           a function that is called with an `EventBatch` and a `PartitionContext`; or `Handlers(…)`, which
+                        may have others beside it
     consumer_group      who reads together
-    partitions          a fixed share in place of balancing: these partition ids, and no ownership store. `stores` is
-                        one for checkpoints, or (None, CHECKPOINTS). A later start with the same share takes it over
     name                of this instance, and of no other that runs; a new one of the name takes the old one's
                         partitions at once. Default: host, process id and a random number, so that no two are alike
-    start               where to begin if the group has no checkpoint yet: default earliest
-    checkpoint          the policy: `every(events=…, seconds=…)` (once a second is the default with handlers),
-                        `EACH_BATCH`, `ON_STOP`, or `MANUAL` (without handlers: always)
-    ownership           how partitions are held, and how many at most
-    delivery            batches, prefetch, and what happens after failures
+    ownership           how partitions are held, and how many at most: `OwnershipSettings(…)`. Or `FixedPartitions(…)`:
+                        a fixed share in place of balancing, and no ownership store. `stores` is one for checkpoints
+                        then, or (None, CHECKPOINTS)
+    delivery            where a group begins, batches, prefetch, checkpoints, and what happens after failures
     pipeline            what this instance works for: two that name different ones do not share a group
     table               the table that the handlers write to, with a watermark for each partition, such as a sink of
                         Leasehold. `start` asks it whether the stores still know what it knows, before anything is
                         claimed, and a claim that finds no checkpoint goes on behind what it holds: a store that was
                         wiped does not make the group a new one
-    patience            how many seconds to wait here for a hub that is given as a URL and is away, which is said once,
-                        in the log and as a notice. Stores that are away are waited for as long as it runs
-    notices             where notices go; default: its own, which is `processor.notices`
-    clock, rng          the time, and a `random.Random` for jitter; default: the system's clock, and a new one
+    runtime             time, chance for jitter, and notices, which are `processor.notices`
 
     Use it as a context manager, or call `run`, or `start` and `stop`. A processor runs once. Handlers of different
     partitions run at the same time.
     """
 
+    @former_keywords(
+        Moved(
+            "on_events",
+            Handlers,
+            ("on_event", "on_partition_start", "on_partition_stop", "on_error"),
+            plain=lambda function: {"on_events": function},
+        ),
+        Moved("ownership", FixedPartitions, ("partitions",), plain=lambda settings: {"settings": settings}),
+        Moved("delivery", DeliverySettings, ("start", "checkpoint", "patience"), older=True),
+        Moved("runtime", Runtime, ("notices", "clock", "rng")),
+    )
     def __init__(
         self,
         hub: Hub | str,
         stores: Stores,
-        on_events: OnEvents | None = None,
+        on_events: OnEvents | Handlers | None = None,
         *,
-        on_event: OnEvent | None = None,
-        on_partition_start: OnStart | None = None,
-        on_partition_stop: OnStop | None = None,
-        on_error: OnError | None = None,
         consumer_group: str = "$Default",
-        partitions: Collection[str] | None = None,
         name: str = "",
-        start: Start = EARLIEST,
-        checkpoint: CheckpointPolicy | None = None,
-        ownership: OwnershipSettings | None = None,
+        ownership: OwnershipSettings | FixedPartitions | None = None,
         delivery: DeliverySettings | None = None,
         pipeline: str = "",
         table: KnowsWatermarks | None = None,
-        patience: float = INSTANCE,
-        notices: Notices | None = None,
-        clock: Clock | None = None,
-        rng: Random | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
-        self._handlers = handlers_of(on_events, on_event, on_partition_start, on_partition_stop)
-        check_handler("on_error", on_error, "an error and a partition")
-        positions = positions_of(start)
-        self._settings = ownership or OwnershipSettings()
+        handlers = handlers_of(on_events)
+        self._handlers = handlers if handlers.take_events else None
         self._delivery = delivery or DeliverySettings()
-        self._clock = clock or SystemClock()
-        self.notices = notices or Notices()
-        self._errors = ErrorReports(on_error, self._clock, lambda error: self._oversight.leave(error))
-        rng = rng or Random()
+        positions = positions_of(self._delivery.start)
+        runtime = runtime or Runtime()
+        self._clock, self.notices = runtime.clock, runtime.notices
+        self._errors = ErrorReports(handlers.on_error, self._clock, lambda error: self._oversight.leave(error))
         share: FixedShare | None = None
-        if partitions is not None:
-            share = FixedShare(partitions, self._errors.report, clock=self._clock, rng=rng)
+        if isinstance(ownership, FixedPartitions):
+            share = FixedShare(ownership.partitions, self._errors.report, clock=self._clock, rng=runtime.rng)
+            ownership = ownership.settings
+        self._settings = ownership or OwnershipSettings()
         self._ownership, self._checkpoints = stores_of(stores, self._settings.request_timeout, share)
         self._share = share
         kept = not isinstance(self._checkpoints, NoCheckpoints)
-        policy = policy_of(checkpoint, pulls=self._handlers is None, kept=kept)
+        policy = policy_of(self._delivery.checkpoint, pulls=self._handlers is None, kept=kept)
         if table is not None and not kept:
             rule = "there is no checkpoint store to compare it with"
             raise ConfigError("table", None, rule, "Name one, or leave it out")
         self._opened: Hub | None = None
-        self._table, self._patience = table, patience
+        self._table, self._patience = table, self._delivery.patience
         if isinstance(hub, str):
             self._hub, self._group = when_there(
-                partial(opened_hub, hub, consumer_group), patience=patience, say=self._say_delayed, clock=self._clock
+                partial(opened_hub, hub, consumer_group),
+                patience=self._patience,
+                say=self._say_delayed,
+                clock=self._clock,
             )
             self._opened = self._hub
         else:
@@ -170,13 +155,10 @@ class EventProcessor:
             owner_id=OwnerId(name or unnamed()),
             settings=self._settings,
             positions=positions,
-            clock=self._clock,
-            rng=rng,
-            notices=self.notices,
-            pipeline=pipeline,
-            table=table,
-            share=None if share is None else share.left,
-            reads_here=True,
+            runtime=runtime,
+            purpose=Purpose(
+                pipeline=pipeline, table=table, share=None if share is None else share.left, reads_here=True
+            ),
         )
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
         self._watch = HubWatch(self._hub, self._delivery, self._errors.report)

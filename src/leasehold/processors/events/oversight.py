@@ -23,9 +23,10 @@ from leasehold.logs import about
 from leasehold.notices import Notice, WorkStalled
 from leasehold.ownership.holds import Hold
 from leasehold.processors.events.cancelling import Cancellation, is_cancelled
+from leasehold.processors.events.handlers import Handlers
 from leasehold.processors.events.partition_client import PartitionClient
 from leasehold.processors.events.partition_work import PartitionWork, described
-from leasehold.processors.events.pump import Handlers, Pump
+from leasehold.processors.events.pump import Pump
 from leasehold.processors.events.shared import Shared
 from leasehold.processors.events.signals import Attention
 

@@ -366,15 +366,7 @@ class PartitionWork:
         shared = self._shared
         owner = owner_reads(shared.hub, shared.group_name)
         return Prefetch(
-            shared.hub,
-            self.partition,
-            position,
-            shared.delivery,
-            self._changed,
-            watch=shared.watch,
-            notices=shared.manager.notices,
-            clock=self._clock,
-            report=shared.report,
+            *(self.partition, position, shared, self._changed),
             read=None if owner is None else as_chunks(partial(owner.read_as_owner, owner_level=self.owner_level)),
             lost=self._lose,
             ended=self._detach_if_closed,

@@ -21,14 +21,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from leasehold.clock import Clock
 from leasehold.errors import DataLoss, EndWentBack, HubUnavailable, NotTheOwner
-from leasehold.hubs.base import EventChunk, Hub
+from leasehold.hubs.base import EventChunk
 from leasehold.hubs.chunks import ReadChunks, chunk_reads
 from leasehold.model import PartitionProperties
-from leasehold.notices import EventsLost, EventsReceived, Notices
-from leasehold.processors.events.delivery import DeliverySettings
-from leasehold.processors.events.hub_watch import HubWatch, Report
+from leasehold.notices import EventsLost, EventsReceived
+from leasehold.processors.events.shared import Shared
 
 logger = logging.getLogger(__name__)
 
@@ -38,16 +36,11 @@ class Prefetch:
 
     def __init__(
         self,
-        hub: Hub,
         partition: str,
         position: int,
-        settings: DeliverySettings,
+        shared: Shared,
         changed: threading.Condition,
         *,
-        watch: HubWatch,
-        notices: Notices,
-        clock: Clock,
-        report: Report,
         read: ReadChunks | None = None,
         lost: Callable[[NotTheOwner], None] = lambda error: None,
         ended: Callable[[], None] = lambda: None,
@@ -58,16 +51,16 @@ class Prefetch:
         """How many events are here to be taken."""
         self.gap: tuple[int, int] | None = None
         """Events `[start, end)` that are gone, with nothing fetched behind them yet; None where nothing is missing."""
-        self._hub = hub
+        self._hub = shared.hub
         self._partition = partition
         self._position = position
-        self._settings = settings
+        self._settings = shared.delivery
         self._changed = changed
-        self._watch = watch
-        self._notices = notices
-        self._clock = clock
-        self._report = report
-        self._read = read or chunk_reads(hub)
+        self._watch = shared.watch
+        self._notices = shared.manager.notices
+        self._clock = shared.clock
+        self._report = shared.report
+        self._read = read or chunk_reads(shared.hub)
         self._lost = lost
         self._ended = ended
         self._chunks: deque[EventChunk] = deque()

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from leasehold.errors import DataLoss, EndWentBack, is_transient
 from leasehold.logs import about
-from leasehold.model import Event
 from leasehold.notices import BatchDone, BatchRetried
 from leasehold.processors.events.checkpointer import Place
 from leasehold.processors.events.delivery import DeliverySettings, EventBatch
+from leasehold.processors.events.handlers import Handlers
 from leasehold.processors.events.hub_watch import Report
 from leasehold.processors.events.leaving import means_to_leave
 from leasehold.processors.events.partition_client import PartitionContext
@@ -32,21 +32,6 @@ from leasehold.processors.events.restarts import Restarts
 from leasehold.processors.events.stopping import EndingStep, StopReason, steps
 
 logger = logging.getLogger(__name__)
-
-OnEvents = Callable[[EventBatch, PartitionContext], object]
-OnEvent = Callable[[Event, PartitionContext], object]
-OnStart = Callable[[PartitionContext], object]
-OnStop = Callable[[PartitionContext, StopReason], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handlers:
-    """What is called for a partition; one of `on_events` and `on_event` is there."""
-
-    on_events: OnEvents | None = None
-    on_event: OnEvent | None = None
-    on_start: OnStart | None = None
-    on_stop: OnStop | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +104,8 @@ class Pump:
             return _Ended(reason, started=False)
         started = False
         try:
-            if self._handlers.on_start is not None:
-                self._handlers.on_start(self._context)
+            if self._handlers.on_partition_start is not None:
+                self._handlers.on_partition_start(self._context)
             started = True
             return _Ended(self._deliver(), started)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises, its partition is to be stopped
@@ -191,11 +176,11 @@ class Pump:
 
     def _tell(self, reason: StopReason) -> bool:
         """Call the stop handler. Returns whether it returned."""
-        if self._handlers.on_stop is None:
+        if self._handlers.on_partition_stop is None:
             return True
         self._work.touch()
         try:
-            self._handlers.on_stop(self._context, reason)
+            self._handlers.on_partition_stop(self._context, reason)
         except BaseException as error:  # noqa: BLE001 - as above: the steps after it are to be taken
             self._report(error, self._work.partition)
             if means_to_leave(error):

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from leasehold.errors import LeaseholdError, SinkUnavailable
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.exclusive import ExclusiveEntities
+from leasehold.handlers.settings import Failures, Spread
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.leases.keeper import LeaseKeeper
 from leasehold.leases.lease import EntityLease
 from leasehold.leases.times import lease_times
 from leasehold.model import Event
+from leasehold.runtime import Runtime
 from leasehold.simulation.handlers.judge import EntityJudge, EntityRule, EntityViolation, Seen
 from leasehold.simulation.handlers.story import EntityStory
 from leasehold.stores.memory.leases import MemoryLeaseStore
@@ -154,14 +156,11 @@ class Instance:
             pipeline="entities",
             schema="entity STRING, version BIGINT, fails BIGINT",
             state="entity STRING, seen STRING",
-            level_of=lambda hub, partition: world.levels[int(partition)],
-            retries=Retries(deliveries=4, first=1.0, longest=8.0),
-            spread=spread,
-            sequence_by="version" if spread else None,
-            exclusive=exclusive,
-            clock=world.clock,
-            rng=world.rng,
+            failures=Failures(retries=Retries(deliveries=4, first=1.0, longest=8.0)),
+            spread=Spread("version", exclusive=exclusive) if spread else None,
+            runtime=Runtime(clock=world.clock, rng=world.rng),
         )
+        self.table.level_of = lambda hub, partition: world.levels[int(partition)]
         for call in _CALLS:
             setattr(self.table.sink, call, partial(self._asked, call, getattr(self.table.sink, call)))
 

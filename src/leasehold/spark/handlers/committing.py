@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from leasehold.formats.bodies import BodyReader
-from leasehold.handlers.contract import Computed
+from leasehold.handlers.contract import Computed, EntityHandler
 from leasehold.handlers.outbox import LEAVE
+from leasehold.handlers.settings import Spread
 from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
 from leasehold.sinks.rules.fence import Watermark
@@ -59,10 +60,12 @@ class Caller:
 class CommittingTable(HandledTable):
     """A handled table that is told what tasks have computed, and counts what it commits."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self._url, self._late = arguments[1], more.get("late", "apply")
-        self._lease_store, self._scope = more.get("exclusive"), f"{more['pipeline']}/{more['table']}"
+    def __init__(self, handler: EntityHandler, url: str, spread: Spread | None, **more: Any) -> None:
+        super().__init__(handler, url, spread=spread, **more)
+        self._url, self._late = url, "apply" if spread is None else spread.late
+        exclusive = None if spread is None else spread.exclusive
+        assert exclusive is None or isinstance(exclusive, str), "HandledOnSpark refuses others"
+        self._lease_store, self._scope = exclusive, f"{more['pipeline']}/{more['table']}"
         self._owned: dict[str, Caller] = {}
         self.trusts: Trusts = lambda partition, owner_level: True
         self.ahead: dict[str, tuple[Watermark, Computed]] = {}

@@ -37,13 +37,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leasehold.backends import absolute
 from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError, UsageError
+from leasehold.former_keywords import former_keywords
 from leasehold.handlers.contract import Computed, EntityHandler, joined
+from leasehold.handlers.settings import FORMER, Bodies, Failures, Spread, Writes, spread_of
 from leasehold.model import EventRange
 from leasehold.notices import Notice, TableApplied
+from leasehold.runtime import Runtime
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
@@ -105,9 +108,9 @@ class HandledOnSpark:
 
     handler     what `entity` has made of a function. Its module goes to the tasks; what that imports has to be there
     url         of the sink: `postgresql://…`, or `sqlite:///PATH`, which takes a master of this machine
-    arguments   the others of `leasehold.handlers.table.HandledTable`, all of them by name: `table`, `pipeline`,
-                `schema`, `state` and so on. `exclusive` is a URL; `level_of` is the loop's. `schema` has the columns
-                that the handler is given in `event.row`
+
+    The others are those of `leasehold.handlers.HandledTable`. `schema` has the columns that the handler is given in
+    `event.row`; `Spread.exclusive` is a URL; `level_of` is the loop's.
 
     Give it to the loop, as `MicroBatches(…, table=…)`, and apply each batch. Raises `ConfigError` for what does not go
     together, and for what handlers on Spark have not: `on_failure="wait"`.
@@ -117,31 +120,55 @@ class HandledOnSpark:
     _learns_schema = False
     _reads = ReadsEvents()
 
-    def __init__(self, handler: EntityHandler, url: str, **arguments: Any) -> None:
-        base, exclusive = arguments.get("base") or Path.cwd(), arguments.get("exclusive")
-        if arguments.get("on_failure") == "wait":
+    @former_keywords(*FORMER, attributes=("level_of",))
+    def __init__(
+        self,
+        handler: EntityHandler,
+        url: str,
+        *,
+        table: str,
+        pipeline: str,
+        schema: str | Bodies | None,
+        state: str | Writes,
+        consumer_group: str = "$Default",
+        failures: Failures | None = None,
+        spread: Spread | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        runtime, spread = runtime or Runtime(), spread_of(spread)
+        if failures is not None and failures.on_failure == "wait":
             raise ConfigError(
                 "on_failure",
                 "wait",
                 "on Spark no event holds up its partition",
                 f"Leave it out, or {self._named.plain}: it is there",
             )
-        if arguments.get("schema") is None and not self._learns_schema:
+        if schema is None and not self._learns_schema:
             raise ConfigError(
                 "schema",
                 None,
                 "a handler is given these columns, of the JSON body or of what a transform makes of events",
                 'Name them: schema="order_id STRING, amount DECIMAL(12,2)"',
             )
-        if exclusive is not None:
-            if not isinstance(exclusive, str):
-                raise ConfigError(
-                    "exclusive", type(exclusive).__name__, "tasks open the store by its URL", "Give the URL"
-                )
-            arguments = {**arguments, "exclusive": absolute(exclusive, base, "exclusive")}
-        self._leases = arguments.get("exclusive")
+        base = runtime.base or Path.cwd()
+        self._leases: str | None = None
+        if spread is not None and spread.exclusive is not None:
+            if not isinstance(spread.exclusive, str):
+                kind = type(spread.exclusive).__name__
+                raise ConfigError("exclusive", kind, "tasks open the store by its URL", "Give the URL")
+            self._leases = absolute(spread.exclusive, base, "exclusive")
+            spread = replace(spread, exclusive=self._leases)
         self._url = absolute(url, base, "url")
-        self._table = CommittingTable(handler, self._url, **arguments)
+        self._table = CommittingTable(
+            *(handler, self._url, spread),
+            table=table,
+            pipeline=pipeline,
+            schema=schema,
+            state=state,
+            consumer_group=consumer_group,
+            failures=failures,
+            runtime=runtime,
+        )
         if not self._table.leases_in_tasks:
             raise ConfigError(
                 "exclusive",

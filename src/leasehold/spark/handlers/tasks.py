@@ -30,7 +30,7 @@ from leasehold.handlers.calling.limits import TimeLimit, within
 from leasehold.handlers.calling.processes import HandlerProcesses
 from leasehold.handlers.calling.program import BY_VALUE
 from leasehold.handlers.columns import columns_of
-from leasehold.handlers.contract import Computed, EntityHandler, Key, compute
+from leasehold.handlers.contract import CallRules, Computed, EntityHandler, Key, compute
 from leasehold.handlers.given import SetAside, given_events
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import Sink
@@ -112,10 +112,9 @@ def calling(
     call: Call, leased: Callable[[EntityHandler], EntityHandler] = lambda handler: handler
 ) -> Iterator[Callable[..., Computed]]:
     """`compute` with the handler as far as it is `leased`, within the limit of one task."""
+    rules = CallRules(goes_on=True, deliveries=call.deliveries, emits=call.emits, related=call.related)
     with _limited(call) as handler:
-        yield functools.partial(
-            compute, leased(handler), goes_on=True, deliveries=call.deliveries, emits=call.emits, related=call.related
-        )
+        yield functools.partial(compute, leased(handler), rules=rules)
 
 
 def told(done: C) -> C:

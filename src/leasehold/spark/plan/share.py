@@ -29,9 +29,10 @@ from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.listening import Address
 from leasehold.model import BEFORE_FIRST, Checkpoint, OwnerId
 from leasehold.notices import Notices
-from leasehold.ownership import DispatchThread, PartitionManager
+from leasehold.ownership import DispatchThread, PartitionManager, Purpose
 from leasehold.ownership.naming import unnamed
 from leasehold.ownership.starting import KnowsWatermarks
+from leasehold.runtime import Runtime
 from leasehold.spark.plan.offsets import Plannable, ReadRange
 from leasehold.spark.plan.options import SourceOptions, check_tasks, require_stores
 from leasehold.store_choice import TablePlaces, open_stores
@@ -123,13 +124,9 @@ class Share:
             owner_id=OwnerId(owner_name),
             settings=options.settings,
             positions=options.starting_position,
-            clock=self.clock,
-            rng=rng,
-            notices=notices,
-            pipeline=options.pipeline,
+            runtime=Runtime(clock=self.clock, rng=rng, notices=notices or Notices()),
+            purpose=Purpose(pipeline=options.pipeline, share=self.stores.ours, table=table),
             last_error=options.last_error,
-            share=self.stores.ours,
-            table=table,
         )
         self._written: dict[tuple[str, int], int] = {}
         self._times: dict[str, tuple[int, float]] = {}

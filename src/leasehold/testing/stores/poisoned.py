@@ -28,6 +28,7 @@ from leasehold.model import (
 )
 from leasehold.notices import CycleFailed, Notices
 from leasehold.ownership import PartitionManager
+from leasehold.runtime import Runtime
 from leasehold.stores import Store
 from leasehold.stores.readable import checked
 from leasehold.testing.stores.groups import new_group
@@ -129,9 +130,7 @@ class PoisonedStoreContract:
                 owner_id=OwnerId("newcomer"),
                 settings=OwnershipSettings(),
                 positions=Positions(),
-                clock=SystemClock(),
-                rng=Random(number),
-                notices=notices,
+                runtime=Runtime(clock=SystemClock(), rng=Random(number), notices=notices),
             )
             for _ in range(3):  # one more, where the only owner looks expired, which is looked at twice
                 manager.tick()

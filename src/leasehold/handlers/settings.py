@@ -1,0 +1,135 @@
+"""What a handled table is given, as values: what it reads, what it writes, failures, and spread entities.
+
+Owns these values and the plain forms of two of them, and where former keywords are now. Refuses a policy that there is
+not; what has to fit a schema or a sink is checked by the table that is given it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from leasehold.errors import ConfigError
+from leasehold.formats.bodies import BodyReader
+from leasehold.formats.columns_text import read_columns
+from leasehold.former_keywords import Moved
+from leasehold.handlers.exclusive import ExclusiveEntities, check_exclusive
+from leasehold.handlers.parking.policy import Retries, check_policy
+from leasehold.handlers.spread import check_spread
+from leasehold.runtime import Runtime
+from leasehold.stores import LeaseStore
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """How the JSON bodies of events, or of messages, are read.
+
+    schema      their columns, as `order_id STRING, amount DECIMAL(12,2)`; read by the strict rules: a body that does
+                not fit is rejected
+    rescue      one more field of `event.row`, with the fields of a body that `schema` does not know, as JSON text;
+                default: these are left out
+    timestamps  "truncate": times in bodies that are finer than a microsecond are cut; default: `exact`, rejected
+    """
+
+    schema: str
+    _: KW_ONLY
+    rescue: str | None = None
+    timestamps: str = "exact"
+
+    def reader(self) -> BodyReader:
+        """What reads them. Raises `ConfigError`."""
+        return BodyReader(read_columns(self.schema, "schema"), rescue=self.rescue, timestamps=self.timestamps)
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What a handler writes.
+
+    state             the table's columns, as `order_id STRING, total DECIMAL(12,2)`; the keys among them
+    related           the tables beside this one of which the handler may write rows; default: none
+    outbox            URL of the hub, or queue, to which events are sent that the handler emits; default: it emits none
+    schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there;
+                      default: they are refused
+    """
+
+    state: str
+    _: KW_ONLY
+    related: Sequence[str] = ()
+    outbox: str | None = None
+    schema_evolution: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """What becomes of events whose handler raises or hangs. Time-outs in seconds.
+
+    on_failure         `park` (default), `discard` (set aside at once) or `wait` (its partition waits for it)
+    retries            how often an event is tried, and when
+    handler_timeout    how long a call may take; default: as long as it does. The handler is called in processes of its
+                       own then, which import it from its module
+    hand_over_timeout  that of the processor's `OwnershipSettings`: calls that hang take a third of it in a batch
+
+    Raises `ConfigError`.
+    """
+
+    on_failure: str = "park"
+    retries: Retries = field(default_factory=Retries)
+    handler_timeout: float | None = None
+    hand_over_timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_policy(self.on_failure)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """An entity's events may be in several partitions.
+
+    sequence_by  the column of the schema that grows with each event of an entity
+    late         what becomes of an event that comes after a later one: `apply` (default) or `reject`
+    exclusive    where entities are leased while the handler is called for them: a store's URL, or a `LeaseStore`;
+                 default: they are not
+    """
+
+    sequence_by: str
+    _: KW_ONLY
+    late: str = "apply"
+    exclusive: str | LeaseStore | ExclusiveEntities | None = None
+
+
+def bodies_of(schema: str | Bodies | None) -> Bodies | None:
+    """How bodies are read, where that is known: a text is a schema."""
+    return Bodies(schema) if isinstance(schema, str) else schema
+
+
+def writes_of(state: str | Writes) -> Writes:
+    """What a handler writes: a text has the columns of the state."""
+    return state if isinstance(state, Writes) else Writes(state)
+
+
+def spread_of(given: object) -> Spread | None:
+    """How entities are spread; False says that they are not. Raises `ConfigError` for True, which was enough once."""
+    if isinstance(given, Spread):
+        return given
+    if given is None or given is False:
+        return None
+    rule = "it says which event of an entity is later"
+    raise ConfigError("spread", given, rule, 'Name the field that grows with each: spread=Spread("version")')
+
+
+def _spread_before(given: Any, stated: Mapping[str, Any]) -> Spread | None:
+    """Of `spread=True` or `False` and the keywords beside it."""
+    check_spread(bool(given), stated.get("sequence_by"), stated.get("late", "apply"), None)
+    check_exclusive(stated.get("exclusive"), spread=bool(given), on_failure="")
+    return Spread(**stated) if given else None
+
+
+FORMER = (
+    Moved("schema", Bodies, ("rescue", "timestamps"), plain=lambda schema: {"schema": schema}),
+    Moved("state", Writes, ("related", "outbox", "schema_evolution"), plain=lambda state: {"state": state}),
+    Moved("failures", Failures, ("on_failure", "retries", "handler_timeout", "hand_over_timeout")),
+    Moved("spread", Spread, ("sequence_by", "late", "exclusive"), join=_spread_before),
+    Moved("runtime", Runtime, ("clock", "rng", "base")),
+)
+"""Where the former keywords of a handled table are."""

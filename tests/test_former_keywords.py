@@ -1,0 +1,138 @@
+"""Keywords that constructors had before: they mean what they meant, and warn with the new spelling."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from leasehold.config import OwnershipSettings
+from leasehold.former_keywords import Moved, former_keywords
+from leasehold.model import LATEST, OwnerId, Positions
+from leasehold.notices import Notices
+from leasehold.ownership import PartitionManager
+from leasehold.processors.events import EACH_BATCH, DeliverySettings, EventProcessor, Handlers
+from leasehold.stores.memory.store import MemoryStore
+from leasehold.testing.clock import ManualClock
+from tests.processor.fleet import Hub
+from tests.processor.plain import log
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int = 1
+    height: int = 2
+
+
+@dataclass(frozen=True)
+class Ink:
+    colour: str = "black"
+
+
+class Drawn:
+    @former_keywords(
+        Moved("size", Size, ("width",), {"tall": "height"}, plain=lambda text: {"width": int(text)}),
+        Moved("ink", Ink, ("colour",), older=True),
+    )
+    def __init__(self, name: str, size: str | Size | None = None, *, ink: Ink | None = None) -> None:
+        self.given = name, size, ink
+
+
+UNTYPED: Callable[..., Any] = Drawn
+
+
+def formerly(make: Callable[..., Any], *arguments: Any, **former: Any) -> tuple[Any, list[str]]:
+    """What a call makes, and the warnings that it gives for this line."""
+    with pytest.warns(DeprecationWarning, match=" is .* now$") as said:
+        made = make(*arguments, **former)
+    assert {each.filename for each in said} == {__file__}
+    return made, [str(each.message) for each in said]
+
+
+def test_former_keywords_become_fields_of_the_value() -> None:
+    drawn, said = formerly(Drawn, "a", width=3, tall=4)
+    assert drawn.given == ("a", Size(3, 4), None)
+    assert said == ["Drawn(width=…, tall=…) is Drawn(size=Size(width=…, height=…)) now"]
+
+
+def test_they_join_the_plain_form_of_the_argument_and_a_value_that_is_older() -> None:
+    assert formerly(Drawn, "a", "5", tall=4)[0].given == ("a", Size(5, 4), None)
+    assert formerly(Drawn, "a", ink=Ink(), colour="red")[0].given == ("a", None, Ink("red"))
+
+
+def test_none_means_the_default_as_it_did() -> None:
+    assert formerly(Drawn, "a", width=None, tall=4)[0].given == ("a", Size(1, 4), None)
+    assert formerly(Drawn, "a", width=None)[0].given == ("a", None, None)
+
+
+def test_a_former_keyword_beside_the_value_that_has_it_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"width=… beside size=Size\(…\), .* write size=Size\(width=…\)"):
+        UNTYPED("a", Size(1), width=2)
+    with pytest.raises(TypeError, match=r"colour=… beside ink=Ink\(…\)"):
+        UNTYPED("a", ink=Ink("blue"), colour="red")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("widht", r": did you mean size=Size\(width=…\)\?"), ("nam", r": did you mean name=…\?"), ("xyz", "$")],
+)
+def test_a_keyword_that_never_was_is_refused_with_the_nearest(wrong: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"Drawn\\(\\) got an unexpected keyword argument '{wrong}'{meant}"):
+        UNTYPED("a", **{wrong: 1})
+
+
+def test_the_signature_shows_the_new_arguments_alone() -> None:
+    assert [*inspect.signature(Drawn).parameters] == ["name", "size", "ink"]
+
+
+def test_of_a_partition_manager() -> None:
+    hub, store, clock, rng, notices = Hub(4), MemoryStore(ManualClock()), ManualClock(), Random(1), Notices()
+    asked: list[tuple[str, ...]] = []
+
+    class Table:
+        def watermarks(self, hub: str) -> dict[str, Any]:
+            return {}
+
+    def share(known: tuple[str, ...]) -> tuple[str, ...]:
+        asked.append(known)
+        return known[:2]
+
+    group, settings = hub.consumer_group("g"), OwnershipSettings(settle_delay=0, strategy="greedy")
+    given: dict[str, Any] = {"owner_id": OwnerId("a"), "settings": settings, "positions": Positions()}
+    former: dict[str, Any] = {"clock": clock, "rng": rng, "notices": notices}
+    purpose: dict[str, Any] = {"pipeline": "orders", "share": share, "table": Table(), "reads_here": True}
+    manager, said = formerly(PartitionManager, hub, group, store, store, **given, **former, **purpose)
+    parts = manager._parts
+    assert (parts.clock, parts.rng, parts.notices, manager.notices) == (clock, rng, notices, notices)
+    assert {name: getattr(parts.purpose, name) for name in purpose} == purpose
+    assert [each.partition(" is ")[2].partition("=")[0] for each in said] == [
+        "PartitionManager(runtime",
+        "PartitionManager(purpose",
+    ]
+
+
+def test_of_an_event_processor(tmp_path: Path) -> None:
+    hub, clock, rng, notices = log(tmp_path, 2), ManualClock(), Random(1), Notices()
+
+    def function(*given: object) -> None:
+        """A handler of anything."""
+
+    handlers = {"on_partition_start": function, "on_partition_stop": function, "on_error": function}
+    former: dict[str, Any] = {"partitions": ["1"], "start": LATEST, "checkpoint": EACH_BATCH, "patience": 7.0}
+    runtime: dict[str, Any] = {"clock": clock, "rng": rng, "notices": notices}
+    settings = OwnershipSettings(settle_delay=0)
+    given: dict[str, Any] = {"ownership": settings, "delivery": DeliverySettings(max_batch=5)}
+    made, _ = formerly(EventProcessor, hub, "memory://former", function, **given, **handlers, **former, **runtime)
+    assert made._handlers == Handlers(function, **handlers)
+    assert made._share.left(hub.partition_ids()) == ("1",)
+    assert made._settings == settings
+    assert made._delivery == DeliverySettings(max_batch=5, start=LATEST, checkpoint=EACH_BATCH, patience=7.0)
+    assert (made._clock, made._manager._parts.rng, made.notices) == (clock, rng, notices)
+    single, said = formerly(EventProcessor, hub, "memory://former", on_event=function)
+    assert single._handlers == Handlers(on_event=function)
+    assert said == ["EventProcessor(on_event=…) is EventProcessor(on_events=Handlers(on_event=…)) now"]
