@@ -108,9 +108,11 @@ class HandledOnSpark:
 
     handler     what `entity` has made of a function. Its module goes to the tasks; what that imports has to be there
     url         of the sink: `postgresql://…`, or `sqlite:///PATH`, which takes a master of this machine
+    schema      the columns that the handler is given in `event.row`, or `Bodies(…)`
+    spread      as there; `Spread.exclusive` is a URL
 
-    The others are those of `leasehold.handlers.HandledTable`. `schema` has the columns that the handler is given in
-    `event.row`; `Spread.exclusive` is a URL; `level_of` is the loop's.
+    `table`, `pipeline`, `state`, `consumer_group`, `failures` and `runtime` are those of
+    `leasehold.handlers.HandledTable`. `level_of` is the loop's.
 
     Give it to the loop, as `MicroBatches(…, table=…)`, and apply each batch. Raises `ConfigError` for what does not go
     together, and for what handlers on Spark have not: `on_failure="wait"`.
