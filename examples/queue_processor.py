@@ -79,8 +79,7 @@ def processor(url: str, folder: Path, name: str) -> QueueProcessor:
         pipeline="orders",
         schema="order_id STRING, amount BIGINT",
         state="order_id STRING, total BIGINT",
-        delivery=QueueDelivery(deduplicate_by="message_id"),
-        holder=name,
+        delivery=QueueDelivery(deduplicate_by="message_id", holder=name),
     )
 
 

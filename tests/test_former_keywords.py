@@ -13,10 +13,12 @@ import pytest
 
 from leasehold.config import OwnershipSettings
 from leasehold.former_keywords import Moved, former_keywords
+from leasehold.handlers import Bodies, Failures, HandledTable, Retries, Spread, Writes, entity
 from leasehold.model import LATEST, OwnerId, Positions
 from leasehold.notices import Notices
 from leasehold.ownership import PartitionManager
 from leasehold.processors.events import EACH_BATCH, DeliverySettings, EventProcessor, Handlers
+from leasehold.runtime import Runtime
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
 from tests.processor.fleet import Hub
@@ -114,6 +116,42 @@ def test_of_a_partition_manager() -> None:
         "PartitionManager(runtime",
         "PartitionManager(purpose",
     ]
+
+
+def test_of_a_handled_table(tmp_path: Path) -> None:
+    clock, rng, retries = ManualClock(), Random(1), Retries(deliveries=3)
+
+    @entity(keys=["id"])
+    def handler(state: object, event: object) -> None:
+        """A handler of anything."""
+
+    def level_of(hub: str, partition: str) -> int:
+        return 7
+
+    former: dict[str, Any] = {
+        "rescue": "more", "timestamps": "truncate", "schema_evolution": "add", "retries": retries,
+        "spread": True, "sequence_by": "n", "late": "reject", "clock": clock, "rng": rng, "base": tmp_path,
+    }  # fmt: skip
+    given = {"table": "t", "pipeline": "p", "schema": "id STRING, n BIGINT", "state": "id STRING"}
+    made, said = formerly(HandledTable, handler, "sqlite:///t.db", **given, **former, level_of=level_of)
+    values = HandledTable(
+        handler, "sqlite:///t.db", table="t", pipeline="p",
+        schema=Bodies("id STRING, n BIGINT", rescue="more", timestamps="truncate"),
+        state=Writes("id STRING", schema_evolution="add"), failures=Failures(retries=retries),
+        spread=Spread("n", late="reject"), runtime=Runtime(clock=clock, rng=rng, base=tmp_path),
+    )  # fmt: skip
+    assert made.sink.spec == values.sink.spec
+    assert made._reader._given == values._reader._given
+    assert (made._retries, made._clock, made._rng, made.level_of) == (retries, clock, rng, level_of)
+    assert [each.partition(" is ")[2] for each in said] == [
+        "HandledTable(schema=Bodies(rescue=…, timestamps=…)) now",
+        "HandledTable(state=Writes(schema_evolution=…)) now",
+        "HandledTable(failures=Failures(retries=…)) now",
+        "HandledTable(spread=Spread(sequence_by=…, late=…)) now",
+        "HandledTable(runtime=Runtime(clock=…, rng=…, base=…)) now",
+        "its attribute level_of now",
+    ]
+    assert (tmp_path / "t.db").exists()
 
 
 def test_of_an_event_processor(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def processor(
     *,
     sink: str | None = None,
     leases: str | None = "",
-    **options: Any,
+    delivery: QueueDelivery | None = None,
 ) -> QueueProcessor:
     """A processor on the table in `folder`, or in `sink`; `before` is called in the handler, for each message.
 
@@ -66,9 +67,7 @@ def processor(
         pipeline="accounts",
         schema="account STRING, n BIGINT",
         state="account STRING, log STRING, late BIGINT",
-        holder=name,
-        lease_duration=LEASE,
-        **options,
+        delivery=replace(delivery or QueueDelivery(), holder=name, lease_duration=LEASE),
     )
 
 

@@ -39,11 +39,10 @@ def parks(
     before: Callable[[EntityEvent], object] = lambda event: None,
     *,
     sink: str | None = None,
-    key: str | None = None,
     **settings: Any,
 ) -> QueueProcessor:
     delivery = QueueDelivery(**QUICK | {"busy": "park"} | settings)
-    return processor(url(server), folder, "one", before, sink=sink, key=key, delivery=delivery)
+    return processor(url(server), folder, "one", before, sink=sink, delivery=delivery)
 
 
 @ON_BOTH

@@ -6,15 +6,19 @@ import json
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from leasehold.clock import SystemClock
 from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.errors import ConfigError, SinkError, UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
+from leasehold.handlers import Bodies
 from leasehold.handlers.contract import EntityEvent, Retry, entity
 from leasehold.leases import EntityLeases
 from leasehold.processors.queues import QueueDelivery, QueueProcessor
@@ -30,7 +34,8 @@ from tests.queue_processor.locks_renewed import Renewals
 from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
 from tests.service_bus.servers import Message, Server, connected, send
-from tests.waiting import PATIENCE, take, until
+from tests.test_former_keywords import formerly
+from tests.waiting import NEVER, PATIENCE, take, until
 
 __all__ = ["calls", "timed"]
 
@@ -198,10 +203,59 @@ def test_a_message_that_was_done_and_not_completed_is_completed_and_not_done_aga
 def test_the_key_may_be_a_property(server: ServiceBusServer, tmp_path: Path) -> None:
     with connected(server) as client:
         send(client, "orders", Message('{"n": 1}', application_properties={"shop": "mine"}), Message('{"n": 2}'))
-    with running(processor(url(server), tmp_path, "one", key="shop")):
+    with running(processor(url(server), tmp_path, "one", delivery=QueueDelivery(key="shop"))):
         until(lambda: server.count("orders") == 0, "an empty queue")
     assert logs(tmp_path) == {"mine": [1]}
     assert server.count("orders", dead=True) == 1
+
+
+def test_former_keywords_mean_what_they_meant(server: ServiceBusServer, tmp_path: Path) -> None:
+    @entity(keys=["account"])
+    def account(state: object, event: EntityEvent) -> dict[str, Any]:
+        return {"at": event.row["at"]}
+
+    clock, rng, settings = SystemClock(), Random(1), QueueDelivery(**QUICK)
+    made, said = formerly(
+        QueueProcessor, url(server), f"sqlite:////{tmp_path}/leases.db", account, sink="sqlite:///table.db",
+        table="accounts", pipeline="accounts", schema="at TIMESTAMP", state="account STRING, at TIMESTAMP",
+        delivery=settings, key="shop", holder="me", lease_duration=NEVER, timestamps="truncate", base=tmp_path,
+        clock=clock, rng=rng,
+    )  # fmt: skip
+    assert made._settings == replace(settings, key="shop", holder="me", lease_duration=NEVER)
+    assert (made._clock, made._room._rng) == (clock, rng)
+    assert said == [
+        "QueueProcessor(timestamps=…) is QueueProcessor(schema=Bodies(timestamps=…)) now",
+        "QueueProcessor(key=…, holder=…, lease_duration=…) is "
+        "QueueProcessor(delivery=QueueDelivery(key=…, holder=…, lease_duration=…)) now",
+        "QueueProcessor(base=…, clock=…, rng=…) is QueueProcessor(runtime=Runtime(base=…, clock=…, rng=…)) now",
+    ]
+    with connected(server) as client:
+        finer = '{"at": "2026-02-03T04:05:06.123456789Z"}'
+        send(client, "orders", Message(finer, application_properties={"shop": "mine"}))
+    with running(made):
+        until(lambda: server.count("orders") == 0, "an empty queue")
+    assert made.counts["applied"] == 1
+    with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+        ((key, at),) = connection.execute("SELECT account, at FROM accounts")
+    assert key == "mine"
+    assert "06.123456" in at
+
+
+def test_a_field_of_a_body_that_the_schema_does_not_know_is_rescued(server: ServiceBusServer, tmp_path: Path) -> None:
+    @entity(keys=["account"])
+    def account(state: object, event: EntityEvent) -> dict[str, Any]:
+        return {"more": event.row["more"]}
+
+    made = QueueProcessor(
+        url(server), f"sqlite:////{tmp_path}/leases.db", account, sink=f"sqlite:////{tmp_path}/table.db",
+        table="accounts", pipeline="accounts", schema=Bodies("account STRING", rescue="more"),
+        state="account STRING, more STRING",
+    )  # fmt: skip
+    server.send("orders", '{"account": "a", "size": 7}')
+    with running(made):
+        until(lambda: server.count("orders") == 0, "an empty queue")
+    with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+        assert connection.execute("SELECT * FROM accounts").fetchall() == [("a", '{"size":7}')]
 
 
 def test_the_key_may_be_in_the_body_the_session_or_come_from_a_function() -> None:
@@ -290,7 +344,7 @@ def test_a_table_that_is_broken_ends_the_run(server: ServiceBusServer, tmp_path:
 
 def test_what_cannot_be_processed_is_refused(server: ServiceBusServer, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the name of a property"):
-        processor(url(server), tmp_path, "one", key="")
+        processor(url(server), tmp_path, "one", delivery=QueueDelivery(key=""))
     for settings in (
         {"busy": "panic"},
         {"most": 0},

@@ -224,7 +224,7 @@ def test_what_no_waiting_mends_ends_the_run(server: ServiceBusServer, tmp_path: 
 
 def test_what_sessions_leave_no_choice_of_is_refused(server: ServiceBusServer, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the session id"):
-        processor(sessions(server), tmp_path, "one", key="message-id")
+        processor(sessions(server), tmp_path, "one", delivery=QueueDelivery(key="message-id"))
     with pytest.raises(ConfigError, match="would be overtaken"):
         made(server, tmp_path, "one", busy="abandon")
     with pytest.raises(ConfigError, match="would be overtaken"):

@@ -35,11 +35,9 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from random import Random
 from typing import Protocol
 
 from leasehold.backoff import Backoff
-from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, SchemaMismatch
 from leasehold.handlers.publishing import Publisher, publisher_at
 from leasehold.runtime import Runtime
@@ -97,16 +95,10 @@ class OutboxSender:
     """
 
     def __init__(
-        self,
-        outbox: Outbox,
-        opened: Callable[[], Publisher],
-        *,
-        clock: Clock,
-        rng: Random,
-        ended: Callable[[], object] = lambda: None,
+        self, outbox: Outbox, opened: Callable[[], Publisher], *, ended: Callable[[], object], runtime: Runtime
     ) -> None:
         self._outbox, self._opened, self._ended = outbox, opened, ended
-        self._clock, self._rng = clock, rng
+        self._clock, self._rng = runtime.clock, runtime.rng
         self._changed = threading.Condition()
         self._work: dict[Lane, _Work] = {}
         self._thread: threading.Thread | None = None
@@ -277,4 +269,4 @@ def sender_of(sink: Sink, url: str | None, runtime: Runtime) -> OutboxSender | N
     kept = require(sink, OUTBOX, "outbox, which a handler emits to")
     opened = publisher_at(url, runtime.base, sink.identity)
     kept.outbox.check()
-    return OutboxSender(kept.outbox, opened, clock=runtime.clock, rng=runtime.rng, ended=sink.close)
+    return OutboxSender(kept.outbox, opened, ended=sink.close, runtime=runtime)

@@ -98,9 +98,9 @@ class Spread:
     exclusive: str | LeaseStore | ExclusiveEntities | None = None
 
 
-def bodies_of(schema: str | Bodies | None) -> Bodies | None:
-    """How bodies are read, where that is known: a text is a schema."""
-    return Bodies(schema) if isinstance(schema, str) else schema
+def bodies_of(schema: str | Bodies) -> Bodies:
+    """How bodies are read: a text is a schema."""
+    return schema if isinstance(schema, Bodies) else Bodies(schema)
 
 
 def writes_of(state: str | Writes) -> Writes:

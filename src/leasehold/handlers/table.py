@@ -115,7 +115,7 @@ class HandledTable(TriesParked):
         spread: Spread | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        bodies, writes, spread = bodies_of(schema), writes_of(state), spread_of(spread)
+        writes, spread = writes_of(state), spread_of(spread)
         failures, runtime = failures or Failures(), runtime or Runtime()
         beside = failures.on_failure == "park" and spread is None
         self._handler = handler
@@ -125,7 +125,7 @@ class HandledTable(TriesParked):
         self._state = read_columns(writes.state, "state")
         self._columns = columns_of(self._state)
         self.level_of: LevelOf | None = None
-        reader = None if bodies is None else bodies.reader()
+        reader = None if schema is None else bodies_of(schema).reader()
         if spread is not None:
             check_spread(True, spread.sequence_by, spread.late, None if reader is None else reader.schema)
         if reader is not None:

@@ -28,17 +28,16 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
+from functools import partial
 from queue import Empty, SimpleQueue
-from random import Random
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, LeaseholdError, UsageError, may_pass
-from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
+from leasehold.former_keywords import Moved, former_keywords
 from leasehold.handlers.contract import EntityHandler
+from leasehold.handlers.settings import Bodies, bodies_of
 from leasehold.leases import EntityLeases
 from leasehold.leases.turns import check_no_place
 from leasehold.processors.events.signals import terminating
@@ -59,11 +58,11 @@ from leasehold.processors.queues.messages_in_hand import (
 )
 from leasehold.processors.queues.room import Room
 from leasehold.processors.queues.sessions import Sessions, Shared
-from leasehold.processors.queues.settings import QueueDelivery, check_none_deferred, check_sessions
+from leasehold.processors.queues.settings import QueueDelivery, check_none_deferred, for_sessions
 from leasehold.processors.queues.turns import Turns
 from leasehold.processors.queues.work import Work
 from leasehold.queues import Queue, QueueMessage, open_queue
-from leasehold.queues.keys import KeyOf
+from leasehold.runtime import Runtime
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import Sink
 from leasehold.sinks.features import MESSAGES, require
@@ -87,19 +86,23 @@ class QueueProcessor:
     lease_store  where entities are leased: a URL, or a `LeaseStore`. None for a queue that requires sessions
     handler      what `entity` has made of a function
     sink         URL of the sink that keeps states and what is done: `sqlite:///PATH` or `postgresql://…`
-    table, pipeline, schema, state    as of a `HandledTable`. One queue fills a table, or several do; a hub does not
-    timestamps   as of a `HandledTable`
-    key          where a message's entity is named: `session`, `partition-key`, `message-id`, a property's name, or a
-                 function of the message. Default: the handler's keys in the body; with sessions it is the session id
-    delivery     how messages are delivered
-    holder       who holds leases, for people; default: host and process id
-    lease_duration    seconds after which another process may work on the entity of one that died (30)
-    base         what relative paths are relative to; default: the working directory
-    clock, rng   for tests
+    table        the table's name. One queue fills a table, or several do; a hub does not
+    pipeline     the pipeline that the table belongs to
+    schema       the columns of a message's JSON body, as `order_id STRING, amount BIGINT`, or `Bodies(…)`, which says
+                 more of how it is read
+    state        the table's columns, in the same way as text; the handler's keys among them
+    delivery     what names a message's entity, the leases of entities, and how messages are delivered; default:
+                 `QueueDelivery()`
+    runtime      time, chance in the pauses, and what a relative path in a URL is relative to
 
     Raises `ConfigError`, also for a sink that keeps no messages, `SchemaMismatch` and `MissingDependency`.
     """
 
+    @former_keywords(
+        Moved("schema", Bodies, ("timestamps",), plain=lambda schema: {"schema": schema}),
+        Moved("delivery", QueueDelivery, ("key", "holder", "lease_duration"), older=True),
+        Moved("runtime", Runtime, ("clock", "rng", "base")),
+    )
     def __init__(
         self,
         url: str,
@@ -109,55 +112,31 @@ class QueueProcessor:
         sink: str,
         table: str,
         pipeline: str,
-        schema: str,
+        schema: str | Bodies,
         state: str,
-        timestamps: str = "exact",
-        key: str | KeyOf | None = None,
         delivery: QueueDelivery | None = None,
-        holder: str | None = None,
-        lease_duration: float = 30.0,
-        base: Path | None = None,
-        clock: Clock | None = None,
-        rng: Random | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
-        self._settings, self._rng = delivery or QueueDelivery(), rng or Random()
-        self._clock: Clock = clock or SystemClock()
+        settings, runtime = delivery or QueueDelivery(), runtime or Runtime()
         sessions = parse_qs(urlsplit(url).query).get("sessions") == ["true"]
         if sessions:
-            key = check_sessions(lease_store, key, self._settings)
+            settings = for_sessions(settings, lease_store)
         columns, scope = read_columns(state, "state"), f"{pipeline}/{table}"
-
-        def check(lease_key: str) -> None:
-            if not sessions:
-                check_no_place(lease_key)
-                check_keys(scope, [lease_key])
-
-        reader = BodyReader(read_columns(schema, "schema"), timestamps=timestamps)
-        self._reader = ContentReader(handler, reader, columns, key, check)
-        self._sink: Sink = open_sink(sink, TableSpec(name=table, pipeline=pipeline, keys=handler.keys), base=base)
+        check = _any_key if sessions else partial(_check_lease_key, scope)
+        self._settings, self._clock = settings, runtime.clock
+        self._reader = ContentReader(handler, bodies_of(schema).reader(), columns, settings.key, check)
+        spec = TableSpec(name=table, pipeline=pipeline, keys=handler.keys)
+        self._sink: Sink = open_sink(sink, spec, base=runtime.base)
         kept = require(self._sink, MESSAGES, "a queue processor")
         kept.check_messages(columns)
-        self._leases: EntityLeases | None = None
-        if lease_store is not None:
-            self._leases = EntityLeases(lease_store, scope=scope, holder=holder, duration=lease_duration)
-        elif not sessions:
-            rule = "a lease store: only a queue that requires sessions needs none"
-            raise ConfigError("lease_store", None, rule, "Name one, or write ?sessions=true behind such a queue")
-        self._queue: Queue = open_queue(url, base=base)
-        self._work = Work(
-            *(self._queue.name, handler, kept, columns),
-            settings=self._settings,
-            clock=self._clock,
-        )
-        parking = kept.parked_messages
-        check_none_deferred(self._queue.name, parking)
-        self._turns = Turns(
-            *(self._queue.name, self._work, self._reader, parking),
-            settings=self._settings,
-            clock=self._clock,
-            rng=self._rng,
-        )
-        self._room = Room(self._settings, self._rng, looks=True)
+        self._leases = None if sessions else _leases_in(lease_store, scope, settings)
+        opened = partial(open_queue, url, base=runtime.base)
+        self._queue: Queue = opened()
+        name, parking = self._queue.name, kept.parked_messages
+        check_none_deferred(name, parking)
+        self._work = Work(name, handler, kept, columns, settings=settings, clock=self._clock)
+        self._turns = Turns(name, self._work, self._reader, parking, settings=settings, runtime=runtime)
+        self._room = Room(settings, runtime.rng, looks=True)
         self._stop = threading.Event()
         self._jobs: SimpleQueue[Start | Look | None] = SimpleQueue()
         self._reports: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -165,20 +144,7 @@ class QueueProcessor:
         self._failure: BaseException | None = None
         self._counts: Counter[str] = Counter()
         self._counting = threading.Lock()
-        self._sessions: Sessions | None = None
-        if sessions:
-            shared = Shared(
-                open=lambda: open_queue(url, base=base),
-                reader=self._reader,
-                work=self._work,
-                settings=self._settings,
-                clock=self._clock,
-                rng=self._rng,
-                count=self._count,
-                stop=self._stop,
-                close_thread=self._sink.close,
-            )
-            self._sessions = Sessions(shared)
+        self._sessions = self._sessions_of(opened, runtime) if sessions else None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -214,6 +180,20 @@ class QueueProcessor:
                     each.close()
         if self._failure is not None:
             raise self._failure
+
+    def _sessions_of(self, opened: Callable[[], Queue], runtime: Runtime) -> Sessions:
+        return Sessions(
+            Shared(
+                open=opened,
+                reader=self._reader,
+                work=self._work,
+                settings=self._settings,
+                runtime=runtime,
+                count=self._count,
+                stop=self._stop,
+                close_thread=self._sink.close,
+            )
+        )
 
     def _run(self, leases: EntityLeases | None, asked: Callable[[], bool]) -> None:
         if leases is None:
@@ -384,3 +364,21 @@ class QueueProcessor:
             logger.info("the queue %s is back", self._queue.url)
         self._away = False
         return found
+
+
+def _any_key(key: str) -> None:
+    """A session's lock is its entity's lease: its key is never given to a lease store."""
+
+
+def _check_lease_key(scope: str, key: str) -> None:
+    """Raises `ConfigError` for what cannot be a lease's key."""
+    check_no_place(key)
+    check_keys(scope, [key])
+
+
+def _leases_in(store: str | LeaseStore | None, scope: str, settings: QueueDelivery) -> EntityLeases:
+    """The leases of a queue without sessions. Raises `ConfigError` where no store is named."""
+    if store is None:
+        rule = "a lease store: only a queue that requires sessions needs none"
+        raise ConfigError("lease_store", None, rule, "Name one, or write ?sessions=true behind such a queue")
+    return EntityLeases(store, scope=scope, holder=settings.holder, duration=settings.lease_duration)

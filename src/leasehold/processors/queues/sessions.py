@@ -25,7 +25,6 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import TypeVar
 
 from leasehold.clock import Clock
@@ -36,6 +35,7 @@ from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, 
 from leasehold.processors.queues.settings import QueueDelivery, pause
 from leasehold.processors.queues.work import Work
 from leasehold.queues import Queue, QueueMessage
+from leasehold.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,7 @@ class Shared:
     reader: ContentReader
     work: Work
     settings: QueueDelivery
-    clock: Clock
-    rng: Random
+    runtime: Runtime
     count: Callable[[str, int], None]
     stop: threading.Event
     close_thread: Callable[[], None]
@@ -81,7 +80,7 @@ class Sessions:
             while any(thread.is_alive() for thread in threads):
                 if asked():
                     self._shared.stop.set()
-                now = self._shared.clock.monotonic()
+                now = self._shared.runtime.clock.monotonic()
                 wait = min(_LOOK, *(worker.renewed(now) for worker in self._workers))
                 self._wake.wait(max(wait, 0.05))
                 self._wake.clear()
@@ -169,7 +168,7 @@ class _Worker:
             with self._mutex:
                 if self._at_hand is at_hand:
                     self._renew(lock, message)
-        return lock.trust.renew_at - self._shared.clock.monotonic() if lock.trusted() else _LOOK
+        return lock.trust.renew_at - self._shared.runtime.clock.monotonic() if lock.trusted() else _LOOK
 
     def _turn(self) -> None:
         """What is there of one session, or a wait for one."""
@@ -181,7 +180,7 @@ class _Worker:
             shared.stop.wait(_AWAY)
         elif found:
             shared.count("received", len(found))
-            lock = _SessionLock(self._queue.name, found[0].session_id or "", shared.clock)
+            lock = _SessionLock(self._queue.name, found[0].session_id or "", shared.runtime.clock)
             with self._mutex:
                 self._renew(lock, found[0])  # how long it lasts is told only now, where the session is an old one
             self._at_hand = lock, found[0]
@@ -198,7 +197,7 @@ class _Worker:
 
     def _has_had_its_turn(self, session: str) -> bool:
         """Whether this worker has been with the session for long enough."""
-        now = self._shared.clock.monotonic()
+        now = self._shared.runtime.clock.monotonic()
         if session != self._session:
             self._session, self._since = session, now
         return now - self._since >= self._shared.settings.session_turn
@@ -229,7 +228,7 @@ class _Worker:
                 dead = self._dead_letter(first.message, FAILED_REASON, result.description)
                 return done + dead, dead
             held, times = [first], times + 1
-            shared.stop.wait(pause(settings, times, shared.rng))
+            shared.stop.wait(pause(settings, times, shared.runtime.rng))
             first.trust = lock.trust
         return done, False
 
@@ -263,7 +262,7 @@ class _Worker:
 
     def _renew(self, lock: _SessionLock, message: QueueMessage) -> None:
         """Under the mutex. A lock that was lost is trusted no more; while the queue is away it is until its end."""
-        clock = self._shared.clock
+        clock = self._shared.runtime.clock
         sent = clock.monotonic()
         found = self._told(lambda: self._queue.renew([message]))
         answered, wall = clock.monotonic(), clock.wall()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING
@@ -38,6 +38,11 @@ class BusyPolicy(StrEnum):
 class QueueDelivery:
     """Settings of a `QueueProcessor`; times in seconds.
 
+    key              where a message's entity is named: `session`, `partition-key`, `message-id`, a property's name, or
+                     a function of the message. None: the handler's keys in the body; with sessions, the session id
+    holder           who holds leases, for people. None: host and process id
+    lease_duration   after which time another process may work on the entity of one that died; the lease store says
+                     which durations it takes
     most             messages held at once: waiting, at work, or about to be given back
     workers          handlers at once, each in a thread, each for another entity
     busy             what becomes of a message whose entity is busy, and of one that failed
@@ -58,6 +63,9 @@ class QueueDelivery:
     Raises `ConfigError`.
     """
 
+    key: str | KeyOf | None = None
+    holder: str | None = None
+    lease_duration: float = 30.0
     most: int = 100
     workers: int = 8
     busy: BusyPolicy | str = BusyPolicy.WAIT
@@ -78,8 +86,8 @@ class QueueDelivery:
         object.__setattr__(self, "busy", BusyPolicy(self.busy))
         for name in ("most", "workers", "max_deliveries", "at_once"):
             check_number(name, getattr(self, name), least=1, rule="a whole number from 1")
-        durations = ("wait_at_most", "first_pause", "longest_pause", "session_turn", "remember", "deduplicate_for")
-        for name in durations:
+        waits = ("wait_at_most", "first_pause", "longest_pause", "session_turn")
+        for name in ("lease_duration", *waits, "remember", "deduplicate_for"):
             check_number(name, getattr(self, name), above=0, rule="seconds above 0")
         if self.deduplicate_by == "":
             raise ConfigError("deduplicate_by", "", "message_id, or the name of a property", "Leave it out for none")
@@ -93,18 +101,18 @@ def pause(settings: QueueDelivery, times: int, rng: Random) -> float:
     return Backoff(settings.first_pause, settings.longest_pause).pause(times, rng.random())
 
 
-def check_sessions(lease_store: str | LeaseStore | None, key: str | KeyOf | None, settings: QueueDelivery) -> str:
-    """Where the key stands in messages of sessions. Raises `ConfigError` for what sessions leave no choice of."""
+def for_sessions(settings: QueueDelivery, lease_store: str | LeaseStore | None) -> QueueDelivery:
+    """The settings with the session id as the key. Raises `ConfigError` for what sessions leave no choice of."""
     if lease_store is not None:
         rule = "None for a queue that requires sessions: a session's lock is its entity's lease"
         raise ConfigError("lease_store", None, rule, "Give None")
-    if key not in (None, "session"):
+    if settings.key not in (None, "session"):
         rule = "the session id, for a queue that requires sessions: only its messages are kept in order"
-        raise ConfigError("key", key if isinstance(key, str) else None, rule, "Leave key out")
+        raise ConfigError("key", settings.key if isinstance(settings.key, str) else None, rule, "Leave key out")
     if settings.busy is not BusyPolicy.WAIT:
         rule = "wait, for a queue that requires sessions: a message that was given back would be overtaken"
         raise ConfigError("busy", str(settings.busy), rule, "Leave busy out")
-    return "session"
+    return replace(settings, key="session")
 
 
 def check_none_deferred(queue: str, parking: ParkedMessages) -> None:

@@ -18,10 +18,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from random import Random
 from typing import Any
 
-from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, may_pass
 from leasehold.processors.queues.content import ContentReader, Unfit, lease_key_of
 from leasehold.processors.queues.kept_leases import KeptLeases
@@ -29,6 +27,7 @@ from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, 
 from leasehold.processors.queues.parked import message_of, parked_of
 from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, deferred_error, pause
 from leasehold.processors.queues.work import Hold, Work
+from leasehold.runtime import Runtime
 from leasehold.sinks.beside.messages.parking import ParkedMessage, ParkedMessages
 
 logger = logging.getLogger(__name__)
@@ -58,11 +57,10 @@ class Turns:
         parking: ParkedMessages,
         *,
         settings: QueueDelivery,
-        clock: Clock,
-        rng: Random,
+        runtime: Runtime,
     ) -> None:
         self._queue, self._work, self._reader, self._parking = queue, work, reader, parking
-        self._settings, self._clock, self._rng = settings, clock, rng
+        self._settings, self._clock, self._rng = settings, runtime.clock, runtime.rng
 
     def due(self, at_most: int) -> Mapping[str, tuple[Any, ...]]:
         """Entities whose parked messages are due, by the keys of their leases; none while the sink is away."""
