@@ -127,7 +127,10 @@ def test_a_partition_may_wait_for_it(bench: Bench) -> None:
             Row("lines", {"order_id": "a", "line": 1}, keys=["order_id"]),
             "no unique index on just order_id: CREATE",
         ),
-        (Row("others", {"id": 1}, keys=["id"]), r'no related table: name it in HandledTable\(related=\["others"\]\)'),
+        (
+            Row("others", {"id": 1}, keys=["id"]),
+            r'no related table: name it in HandledTable\(state=Writes\(…, related=\["others"\]\)\)',
+        ),
         (Gone("lines", {"id": 1}), "lines has no column id"),
         (line("a", 1, "\ud800"), ""),
         (Row("lines", {"order_id": "a", "line": 2**70}, keys=LINE), ""),
