@@ -33,6 +33,7 @@ FORMER = {
 """Former names of public modules, and where what they had is now."""
 
 FORMER_IN_MODULES = {
+    ("leasehold.handlers", "handled_processor"): ("leasehold.processors", "handled_processor"),
     ("leasehold.sinks.beside.messages.parking", "ParksMessages"): ("leasehold.sinks.beside.messages", "KeepsMessages"),
 }
 """Names that public modules had before, by module and name, and where each is now, and by what name."""

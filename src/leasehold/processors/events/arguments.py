@@ -12,7 +12,7 @@ from leasehold.errors import ConfigError
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import ConsumerGroup
 from leasehold.processors.events.checkpointer import MANUAL, CheckpointPolicy, every
-from leasehold.processors.events.handlers import Handlers, OnEvents
+from leasehold.processors.events.handlers import BringsHandlers, Handlers, OnEvents
 from leasehold.stores import CheckpointStore, OwnershipStore, Store, open_store
 from leasehold.stores.stand_ins import FixedShare, NoCheckpoints, WatchedCheckpoints
 
@@ -23,9 +23,15 @@ EACH_SECOND = every(seconds=1.0)
 """The default: after each batch of a slow stream, and of a fast one as often as it costs little."""
 
 
-def handlers_of(given: OnEvents | Handlers | None) -> Handlers:
-    """The handlers; a function is one for batches. Raises `ConfigError`."""
-    return given if isinstance(given, Handlers) else Handlers(given)
+def handlers_of(given: OnEvents | Handlers | BringsHandlers | None) -> Handlers:
+    """The handlers; a function is one for batches, whatever else it may have. Raises `ConfigError`."""
+    if isinstance(given, Handlers):
+        return given
+    if isinstance(given, BringsHandlers) and not callable(given):
+        return Handlers(
+            given.on_events, on_partition_start=given.on_partition_start, on_partition_stop=given.on_partition_stop
+        )
+    return Handlers(given)
 
 
 def policy_of(policy: CheckpointPolicy | None, *, pulls: bool, kept: bool = True) -> CheckpointPolicy:

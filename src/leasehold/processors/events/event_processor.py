@@ -29,6 +29,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
@@ -48,7 +49,7 @@ from leasehold.processors.events.cancelling import Cancellation
 from leasehold.processors.events.delivery import DeliverySettings
 from leasehold.processors.events.error_reports import ErrorReports
 from leasehold.processors.events.fixed_partitions import FixedPartitions
-from leasehold.processors.events.handlers import Handlers, OnEvents
+from leasehold.processors.events.handlers import BringsHandlers, Handlers, OnEvents
 from leasehold.processors.events.hub_watch import HubWatch
 from leasehold.processors.events.leaving import as_exit
 from leasehold.processors.events.oversight import Oversight
@@ -72,7 +73,7 @@ class EventProcessor:
     Without a handler for events, take partitions with `next_partition_client`.
 
     on_events           a function that is called with an `EventBatch` and a `PartitionContext`; or `Handlers(…)`, which
-                        may have others beside it
+                        may have others beside it; or a `HandledTable`, which brings its own
     consumer_group      who reads together
     name                of this instance, and of no other that runs; a new one of the name takes the old one's
                         partitions at once. Default: host, process id and a random number, so that no two are alike
@@ -96,7 +97,7 @@ class EventProcessor:
             "on_events",
             Handlers,
             ("on_event", "on_partition_start", "on_partition_stop", "on_error"),
-            plain=lambda function: {"on_events": function},
+            join=lambda given, former: replace(handlers_of(given), **former),
         ),
         Moved("ownership", FixedPartitions, ("partitions",), plain=lambda settings: {"settings": settings}),
         Moved("delivery", DeliverySettings, ("start", "checkpoint", "patience"), older=True),
@@ -106,7 +107,7 @@ class EventProcessor:
         self,
         hub: Hub | str,
         stores: Stores,
-        on_events: OnEvents | Handlers | None = None,
+        on_events: OnEvents | Handlers | BringsHandlers | None = None,
         *,
         consumer_group: str = "$Default",
         name: str = "",
