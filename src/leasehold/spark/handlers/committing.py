@@ -177,10 +177,11 @@ class CommittingTable(HandledTable):
             new = sum(event.sequence_number > read_under.sequence_number for event in batch)
             rejected = len(done.rejected) + len(done.dead)
             tried = len(parking.removed) if parking.retried else new - len(done.held)
+            replayed = 0 if parking.retried else len(tuple(batch)) - new
             before = self.result
             self.result = BatchResult(
                 applied=before.applied + tried - rejected,
-                replayed=before.replayed + len(tuple(batch)) - new,
+                replayed=before.replayed + replayed,
                 rejected=before.rejected + rejected,
             )
         return result
