@@ -119,7 +119,7 @@ def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandl
 
     Raises `ConfigError`.
     """
-    sink, transform = file.sink, file.transform
+    sink = file.sink
     if sink.handler is None or sink.state is None:
         raise ConfigError(
             f"{file.path}: sink.handler",
@@ -127,51 +127,10 @@ def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandl
             "the plain processor runs pipelines with a handler",
             'Name one, handler = "module:function", and state, or run the file on Spark: leasehold run',
         )
-    needs_spark = {
-        "transform.sql": transform.sql,
-        "transform.python": transform.python,
-    }
-    transformed = on_spark and is_transformed(file)
     with naming(f"{file.path}: "):
-        if file.source.deduplicate_by is not None:
-            raise ConfigError(
-                "source.deduplicate_by",
-                file.source.deduplicate_by,
-                "it is for tables that no handler fills",
-                "Leave it out: the handler may keep in its state which events it has had",
-            )
-        for key, value in needs_spark.items():
-            if value is not None and not on_spark:
-                raise ConfigError(
-                    key,
-                    value,
-                    "it takes Spark, and this is a process without",
-                    "Run it on Spark: leasehold run. Or leave it out: the handler is given the fields of schema, and "
-                    "may do the same",
-                )
-        if transform.schema is None and not transformed:
-            raise ConfigError(
-                "transform.schema",
-                None,
-                "a handler is given the fields of the JSON body",
-                'Name them: schema = "order_id STRING, amount DECIMAL(12,2)"',
-            )
-        _, handler = function_at(sink.handler, file.folder, "sink.handler", "orders:order")
-        if not isinstance(handler, EntityHandler):
-            raise ConfigError(
-                "sink.handler",
-                sink.handler,
-                f"a handler, and this is a {type(handler).__name__}",
-                'Put @entity(keys=["order_id"]) above the function: from leasehold.handlers.contract import entity',
-            )
-        if handler.keys != sink.keys:
-            raise ConfigError(
-                "sink.keys",
-                ", ".join(sink.keys),
-                f"the handler {sink.handler} is for the keys {', '.join(handler.keys)}",
-                "Name the same keys, in the same order, in both",
-            )
-        schema = None if transformed else transform.schema
+        _check_keys(file, on_spark=on_spark)
+        handler = _handler_at(sink.handler, file)
+        schema = None if on_spark and is_transformed(file) else file.transform.schema
         columns = None if schema is None else read_columns(schema, "transform.schema")
         state = read_columns(sink.state, "sink.state")
     with naming(f"{file.path}: sink."):
@@ -183,3 +142,52 @@ def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandl
             check_timeout(timeout, file.ownership.settings().hand_over_timeout)
             named(handler)
     return handler, schema, sink.state
+
+
+def _check_keys(file: PipelineFile, *, on_spark: bool) -> None:
+    """Refuse the keys that a handler does not go with here, and a file without the columns that it is given."""
+    transform = file.transform
+    if file.source.deduplicate_by is not None:
+        raise ConfigError(
+            "source.deduplicate_by",
+            file.source.deduplicate_by,
+            "it is for tables that no handler fills",
+            "Leave it out: the handler may keep in its state which events it has had",
+        )
+    for key, value in (("transform.sql", transform.sql), ("transform.python", transform.python)):
+        if value is not None and not on_spark:
+            raise ConfigError(
+                key,
+                value,
+                "it takes Spark, and this is a process without",
+                "Run it on Spark: leasehold run. Or leave it out: the handler is given the fields of schema, and "
+                "may do the same",
+            )
+    if transform.schema is None and not is_transformed(file):
+        raise ConfigError(
+            "transform.schema",
+            None,
+            "a handler is given the fields of the JSON body",
+            'Name them: schema = "order_id STRING, amount DECIMAL(12,2)"',
+        )
+
+
+def _handler_at(place: str, file: PipelineFile) -> EntityHandler:
+    """The handler that the file names, for the keys that it names."""
+    keys = file.sink.keys
+    _, handler = function_at(place, file.folder, "sink.handler", "orders:order")
+    if not isinstance(handler, EntityHandler):
+        raise ConfigError(
+            "sink.handler",
+            place,
+            f"a handler, and this is a {type(handler).__name__}",
+            'Put @entity(keys=["order_id"]) above the function: from leasehold.handlers.contract import entity',
+        )
+    if handler.keys != keys:
+        raise ConfigError(
+            "sink.keys",
+            ", ".join(keys),
+            f"the handler {place} is for the keys {', '.join(handler.keys)}",
+            "Name the same keys, in the same order, in both",
+        )
+    return handler
