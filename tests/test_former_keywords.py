@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +18,7 @@ from leasehold.model import LATEST, OwnerId, Positions
 from leasehold.notices import Notices
 from leasehold.ownership import PartitionManager
 from leasehold.processors.events import EACH_BATCH, DeliverySettings, EventProcessor, Handlers
+from leasehold.processors.events.arguments import handlers_of
 from leasehold.runtime import Runtime
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
@@ -154,6 +155,16 @@ def test_of_a_handled_table(tmp_path: Path) -> None:
     assert (tmp_path / "t.db").exists()
 
 
+class Table:
+    """What brings a processor's functions."""
+
+    def on_events(self, batch: object, context: object) -> None: ...
+
+    def on_partition_start(self, context: object) -> None: ...
+
+    def on_partition_stop(self, context: object, reason: object) -> None: ...
+
+
 def test_of_an_event_processor(tmp_path: Path) -> None:
     hub, clock, rng, notices = log(tmp_path, 2), ManualClock(), Random(1), Notices()
 
@@ -171,6 +182,9 @@ def test_of_an_event_processor(tmp_path: Path) -> None:
     assert made._settings == settings
     assert made._delivery == DeliverySettings(max_batch=5, start=LATEST, checkpoint=EACH_BATCH, patience=7.0)
     assert (made._clock, made._manager._parts.rng, made.notices) == (clock, rng, notices)
+    table = Table()
+    with_table, _ = formerly(EventProcessor, hub, "memory://former", table, on_error=function)
+    assert with_table._handlers == replace(handlers_of(table), on_error=function)
     single, said = formerly(EventProcessor, hub, "memory://former", on_event=function)
     assert single._handlers == Handlers(on_event=function)
     assert said == ["EventProcessor(on_event=…) is EventProcessor(on_events=Handlers(on_event=…)) now"]

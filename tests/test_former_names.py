@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import warnings
 
 import pytest
 
-from leasehold.former_names import FORMER
+from leasehold.former_names import FORMER, FORMER_IN_MODULES
 
 
 @pytest.mark.parametrize("former", FORMER)
@@ -24,6 +25,19 @@ def test_a_former_name_leads_to_the_new_place_and_says_so(former: str) -> None:
     assert names
     for name in names:
         assert getattr(found, name) is getattr(place, name)
+
+
+@pytest.mark.parametrize(("module", "name"), FORMER_IN_MODULES)
+def test_a_former_name_in_a_module_is_the_one_at_the_new_place(module: str, name: str) -> None:
+    place, now = FORMER_IN_MODULES[module, name]
+    with pytest.warns(DeprecationWarning, match=re.escape(f"{module}.{name} is {place}.{now} now")):
+        found = getattr(importlib.import_module(module), name)
+    assert found is getattr(importlib.import_module(place), now)
+
+
+@pytest.mark.parametrize("module", sorted({module for module, _ in FORMER_IN_MODULES}))
+def test_a_module_with_former_names_knows_no_others(module: str) -> None:
+    assert not hasattr(importlib.import_module(module), "name_of_nobody")
 
 
 def test_another_name_is_as_unknown_as_before() -> None:

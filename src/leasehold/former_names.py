@@ -1,6 +1,6 @@
-"""Modules under the names that they had before: an import of a former name gets what is at the new place.
+"""Modules, and names in modules, as they were called before: an import of a former name gets what is at the new place.
 
-Owns the table of former names, public ones alone. An import of one warns (`DeprecationWarning`), naming the new place.
+Owns the tables of former names, public ones alone. An import of one warns (`DeprecationWarning`), naming the new place.
 A former module is a module of its own that hands every name on; classes are the same objects under both names.
 """
 
@@ -32,6 +32,12 @@ FORMER = {
 }
 """Former names of public modules, and where what they had is now."""
 
+FORMER_IN_MODULES = {
+    ("leasehold.handlers", "handled_processor"): ("leasehold.processors", "handled_processor"),
+    ("leasehold.sinks.beside.messages.parking", "ParksMessages"): ("leasehold.sinks.beside.messages", "KeepsMessages"),
+}
+"""Names that public modules had before, by module and name, and where each is now, and by what name."""
+
 
 class FormerNames(MetaPathFinder, Loader):
     """Finds modules under their former names."""
@@ -45,6 +51,18 @@ class FormerNames(MetaPathFinder, Loader):
         place = FORMER[module.__name__]
         warnings.warn(f"{module.__name__} is {place} now", DeprecationWarning, stacklevel=2)
         module.__getattr__ = partial(getattr, importlib.import_module(place))  # type: ignore[method-assign]
+
+
+def former_name(module: str, name: str) -> object:
+    """What `module` had under `name` before, for the `__getattr__` of that module. Warns with the new place.
+
+    Raises `AttributeError` where there was nothing of that name.
+    """
+    if (module, name) not in FORMER_IN_MODULES:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    place, now = FORMER_IN_MODULES[module, name]
+    warnings.warn(f"{module}.{name} is {place}.{now} now", DeprecationWarning, stacklevel=3)
+    return getattr(importlib.import_module(place), now)
 
 
 def install() -> None:

@@ -131,11 +131,6 @@ class Stores:
         """Whether there is a checkpoint store."""
         return not isinstance(self.checkpoints, NoCheckpoints)
 
-    @property
-    def knows_places(self) -> bool:
-        """Whether anything tells how far others have come."""
-        return self.keeps_checkpoints or isinstance(self.checkpoints, TablePlaces)
-
     def level_of(self, group: ConsumerGroup, partition: str) -> int | None:
         """The owner level that is on record for a partition, None if there is none."""
         if self.share is None:

@@ -51,7 +51,7 @@ def place(tmp_path: Path) -> Path:
         failing, url, table="flights", pipeline="flights", schema="id STRING, n BIGINT", state="id STRING"
     )
     batch, _ = given(1, 0, {"id": "a", "n": 1}, {"id": "b", "n": 2}, {"id": "a"}, {"id": "c"})
-    table.on_events(batch, SimpleNamespace(start=0, call_again=lambda seconds: None))  # type: ignore[arg-type]
+    table.on_events(batch, SimpleNamespace(start=0, call_again=lambda seconds: None))
     table.sink.close()
     return tmp_path
 

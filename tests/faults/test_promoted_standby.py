@@ -24,9 +24,10 @@ from leasehold import Event
 from leasehold.cli.app import app
 from leasehold.combinations import is_here
 from leasehold.errors import EventsMissing
-from leasehold.handlers import handled_processor, handled_table
+from leasehold.handlers import handled_table
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
+from leasehold.processors import handled_processor
 from tests.ports import free_port
 from tests.stores.servers import missing
 from tests.waiting import PATIENCE, until

@@ -85,7 +85,7 @@ class Bench:
                 hub="h", partition=partition, owner_level=level, trusted=True, start=0, call_again=lambda seconds: None
             ),
         )
-        table.on_events(batch, owner)  # type: ignore[arg-type]
+        table.on_events(batch, owner)
         return owner
 
     def waiting(self) -> list[str]:

@@ -91,7 +91,7 @@ if __name__ == "__main__":
     made = EventProcessor(
         f"log:////{FOLDER}/log.db",
         f"sqlite:////{FOLDER}/store.db",
-        accounts.handlers,
+        accounts,
         table=accounts.sink,
         name="one",
         ownership=OFTEN,

@@ -56,7 +56,7 @@ class Bench:
     def give(self, table: HandledTable, first: int, *accounts: str, level: int = 1) -> None:
         """Give it events of these accounts; none is a call of an idle processor."""
         batch, _ = given(level, first, *(body(0, account) for account in accounts))
-        table.on_events(batch, self.context)  # type: ignore[arg-type]
+        table.on_events(batch, self.context)
 
     def seen(self) -> dict[str, str]:
         return dict(self.look("SELECT account, seen FROM accounts ORDER BY account"))

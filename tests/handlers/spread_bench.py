@@ -58,7 +58,7 @@ class Bench:
         bodies = [{"account": account, "version": version} for account, version in events]
         batch, _ = given(1, first, *bodies, partition=partition)
         context = SimpleNamespace(start=0, call_again=lambda seconds: None)
-        table.on_events(batch, context)  # type: ignore[arg-type]
+        table.on_events(batch, context)
         self._next[partition] = first + len(events)
 
     def seen(self) -> dict[str, str]:

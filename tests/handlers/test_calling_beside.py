@@ -108,7 +108,7 @@ def test_where_the_partition_is_left_the_call_for_what_a_replaced_hub_has_left_i
     batch.hub = "new"
     for _ in range(2):
         patient.clock.advance(UNTOUCHED)
-        patient.table.on_events(batch, SimpleNamespace(hub="new", start=0, call_again=patient.asked.append))  # type: ignore[arg-type]
+        patient.table.on_events(batch, SimpleNamespace(hub="new", start=0, call_again=patient.asked.append))
     again = int(calls.read_text().splitlines()[-1].split()[3])
     assert (numbers(calls), is_gone(again)) == ([0, 0], False)
     patient.leave("new")

@@ -19,11 +19,12 @@ from click.testing import CliRunner
 from leasehold import Event
 from leasehold.cli.app import app
 from leasehold.errors import ConfigError
-from leasehold.handlers import handled_processor, handled_table
+from leasehold.handlers import handled_table
 from leasehold.handlers.of_file import check_handler
 from leasehold.handlers.table import Retries
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
+from leasehold.processors import handled_processor
 from tests.handlers.orders import FILE, HANGING, MODULE, ROOT, place, rows, send, totals
 from tests.waiting import PATIENCE, until
 

@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.handlers import handled_processor, handled_table
+from leasehold.handlers import handled_table
 from leasehold.handlers.contract import Reject
 from leasehold.handlers.table import HandledTable, Retries
+from leasehold.processors import handled_processor
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.set_aside.contract import (
     EventId,

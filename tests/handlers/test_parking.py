@@ -312,7 +312,7 @@ def test_a_new_owner_takes_parked_events_along_and_the_former_one_changes_none(b
     committed = former.sink.apply
 
     def overtaken(*arguments: Any) -> Any:
-        later.on_partition_start(bench.context)  # type: ignore[arg-type]
+        later.on_partition_start(bench.context)
         assert bench.asked[-1] == 0.0
         bench.give(later, 2, level=2)
         return committed(*arguments)

@@ -121,7 +121,7 @@ class Giving:
         self.table.on_events(batch, self._context)
 
     def leave(self, hub: str = "h") -> None:
-        self.table.on_partition_stop(SimpleNamespace(hub=hub, partition="0"), StopReason.HANDED_OVER)  # type: ignore[arg-type]
+        self.table.on_partition_stop(SimpleNamespace(hub=hub, partition="0"), StopReason.HANDED_OVER)
 
     def seen(self) -> dict[str, str]:
         return dict(rows(self.folder, "SELECT account, seen FROM accounts ORDER BY account"))

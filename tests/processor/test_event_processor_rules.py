@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from leasehold.backoff import Backoff
 from leasehold.errors import ConfigError
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, EventPosition, Ownership, Positions
 from leasehold.ownership import Hold
-from leasehold.processors.events import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, every
+from leasehold.processors.events import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, Handlers, every
 from leasehold.processors.events.arguments import handlers_of, policy_of
 from leasehold.processors.events.checkpointer import Checkpointer, Place
 from leasehold.processors.events.positions import positions_of
@@ -271,6 +272,34 @@ class _Callable:
 def test_what_cannot_handle_events_is_refused(wrong: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=f"on_events = .*{said}"):
         handlers_of(wrong)
+
+
+class _Table:
+    """Brings what a processor calls, as a `HandledTable` does."""
+
+    def on_events(self, batch: object, context: object) -> None: ...
+
+    def on_partition_start(self, context: object) -> None: ...
+
+    def on_partition_stop(self, context: object, reason: object) -> None: ...
+
+
+class _CalledTable(_Table):
+    def __call__(self, batch: object, context: object) -> None: ...
+
+
+def test_a_table_brings_its_functions_unless_it_is_one_itself() -> None:
+    table = _Table()
+    assert handlers_of(table) == Handlers(
+        table.on_events, on_partition_start=table.on_partition_start, on_partition_stop=table.on_partition_stop
+    )
+    called = _CalledTable()
+    assert handlers_of(called) == Handlers(called)
+
+
+def test_an_object_without_one_of_the_functions_brings_none() -> None:
+    with pytest.raises(ConfigError, match=r"on_events = .*a function"):
+        handlers_of(SimpleNamespace(on_events=print, on_partition_start=print))
 
 
 @pytest.mark.parametrize("fits", [print, lambda *given: None, partial(print, 1), max])

@@ -20,7 +20,6 @@ from leasehold.model import ConsumerGroup, Ownership, OwnershipListing
 from leasehold.notices import TableApplied
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult
-from leasehold.spark.session.versions import has_function
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.stores.base import StoreFeatures
 from tests.waiting import until
@@ -73,7 +72,7 @@ def test_types(spark: SparkSession, tmp_path: Path) -> None:
     )
     assert look(tmp_path) == [expected]
     odd = ["INTERVAL '1' DAY", "INTERVAL '1' YEAR", "make_interval(1)"]
-    if has_function("parse_json"):
+    if hasattr(F, "parse_json"):
         odd += ["parse_json('{}')", "array(parse_json('{}'))"]
     for expression in odd:
         with pytest.raises(SchemaMismatch, match=r"(?i)(odd: |type of a column).*cast it to a string"):

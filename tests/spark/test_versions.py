@@ -26,7 +26,6 @@ from leasehold.spark.session.versions import (
     Release,
     arrow_schema,
     check_release,
-    has_function,
     has_source,
     newest_java,
     parse_release,
@@ -107,8 +106,6 @@ def test_settings_name_classes_that_are_there(spark: SparkSession) -> None:
 
 def test_what_is_not_there_is_left_out() -> None:
     assert [each.__name__ for each in types_named("StringType", "NoSuchType")] == ["StringType"]
-    assert has_function("is_valid_utf8") == has_function("try_parse_json") == (release() >= (4, 0))
-    assert not has_function("no_such_function")
     assert has_source() == (release() >= FIRST_WITH_SOURCE)
 
 

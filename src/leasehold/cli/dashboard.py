@@ -96,9 +96,7 @@ def dashboard(
             "--allow-actions", None, f"whoever acts has to have a token, and {TOKEN} is not set", "Set it"
         )
     try:
-        import uvicorn
-
-        from leasehold.dashboard.connections import BoundedHttp
+        from leasehold.cli.dashboard_server import serve
         from leasehold.dashboard.server import Dashboard
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("starlette", "uvicorn"):
@@ -121,11 +119,6 @@ def dashboard(
             one.name, Looking(one, clock), ring, every=pause, clock=clock, changed=served.changed
         )
 
-    class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: object) -> None:
-            served.end()
-            super().handle_exit(sig, frame)  # type: ignore[arg-type]
-
     with _bound(address.host, address.port) as listening:
         url = str(Address(address.host, listening.getsockname()[1]))
         names = ", ".join(watches)
@@ -135,18 +128,7 @@ def dashboard(
             facts["public_url"] = str(public)
             summary = f"showing {names} at http://{url}/, for browsers at {public}, until Ctrl-C"
         output.show(Result(summary=summary, facts=facts))
-        config = uvicorn.Config(
-            served.app,
-            log_config=None,
-            log_level="error",  # below it are lines that anybody can cause, among them advice to install something
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=2,
-            http=BoundedHttp,
-            ws="none",
-        )
-        Server(config).run(sockets=[listening])
+        serve(served, listening)
 
 
 def _token(*, loopback: bool, listen: str) -> str:

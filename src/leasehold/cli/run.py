@@ -114,7 +114,7 @@ def _run_here(file: PipelineFile, name: str, output: Output) -> None:
     from leasehold.runtime import Runtime
 
     try:
-        from leasehold.handlers import handled_processor
+        from leasehold.processors.events.of_file import handled_processor
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pyarrow":
             raise MissingDependency("leasehold run --no-spark", "log") from error

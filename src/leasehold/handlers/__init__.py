@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from leasehold.former_names import former_name
+
 if TYPE_CHECKING:
     from leasehold.handlers.answers import Effects, Emit, Gone, Row
     from leasehold.handlers.contract import (
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
         Skip,
         entity,
     )
-    from leasehold.handlers.of_file import handled_processor, handled_table
+    from leasehold.handlers.of_file import handled_table
     from leasehold.handlers.settings import Bodies, Failures, Spread, Writes
     from leasehold.handlers.table import HandledTable, Retries
 
@@ -43,7 +45,6 @@ __all__ = [
     "Spread",
     "Writes",
     "entity",
-    "handled_processor",
     "handled_table",
 ]
 
@@ -66,12 +67,11 @@ _HOMES = {
     "Spread": "settings",
     "Writes": "settings",
     "entity": "contract",
-    "handled_processor": "of_file",
     "handled_table": "of_file",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return former_name(__name__, name)
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
 from leasehold.handlers.calling.raised import described, traced
 from leasehold.handlers.contract import Computed, EntityEvent, EntityHandler
+from leasehold.handlers.places import Place, ReadPlace
 from leasehold.model import EventRange
 from leasehold.sinks.base import KeepsStates, Sink
 from leasehold.sinks.beside.parking.contract import KeepsParked
@@ -36,29 +37,6 @@ _ASIDE = (
     pa.field("enqueuedTime", pa.timestamp("us", "UTC")),
 )
 _DEAD = (pa.field("deliveries", pa.int64()), pa.field("traceback", pa.string()))
-
-
-class Place(Protocol):
-    """Where events come from."""
-
-    @property
-    def hub(self) -> str: ...
-
-    @property
-    def partition(self) -> str: ...
-
-    @property
-    def owner_level(self) -> int: ...
-
-
-class ReadPlace(Place, Protocol):
-    """What was read there: the `last` event was enqueued at `last_enqueued`, 0 where that is not known."""
-
-    @property
-    def last(self) -> int: ...
-
-    @property
-    def last_enqueued(self) -> float: ...
 
 
 def row_batch(

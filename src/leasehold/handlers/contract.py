@@ -374,16 +374,10 @@ def compute(
         except Exception as error:  # whatever a handler raises, the event is tried again
             if name_of(error) == "BrokenPipeError" and nobody_reads_the_output():
                 raise BrokenPipeError(*error.args) from error  # `program | head`: no event is to blame
-            done.calls.setdefault(key, name_of(error))
-            if not rules.goes_on:
-                done.failed, done.error = event, error
-                return done
-            if event.delivery >= rules.deliveries:
-                done.dead.append((event, error))
-            else:
-                done.held.append(Held(key, event, error))
-            if event.delivery < rules.deliveries or is_timeout(error):
+            if _note_raised(done, key, event, error, rules):
                 behind.add(key)
+            if done.failed is not None:
+                return done
             continue
         done.calls[key] = None
         took_effect(key, event)
@@ -399,6 +393,20 @@ def compute(
             known[key] = state
         done.changes[key] = Change(key, state, event.sequence_number)
     return done
+
+
+def _note_raised(done: Computed, key: Key, event: EntityEvent, error: Exception, rules: CallRules) -> bool:
+    """What becomes of an event whose handler has raised. Whether later events of its entity wait."""
+    done.calls.setdefault(key, name_of(error))
+    if not rules.goes_on:
+        done.failed, done.error = event, error
+        return True
+    last = event.delivery >= rules.deliveries
+    if last:
+        done.dead.append((event, error))
+    else:
+        done.held.append(Held(key, event, error))
+    return not last or is_timeout(error)
 
 
 def _answer(

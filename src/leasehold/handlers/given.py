@@ -6,29 +6,16 @@ Owns the reading of bodies, and which of them cannot be given to a handler. Pure
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from leasehold.formats.bodies import BodyReader
-from leasehold.handlers.applying import Place
 from leasehold.handlers.contract import EntityEvent, EntityHandler, Key
+from leasehold.handlers.places import Place, Sent
 
 Given = tuple[Key, EntityEvent, str | None]
 """The key of an event's entity, the event, and why it cannot be given to the handler: None if it can."""
-
-
-class Sent(Protocol):
-    """What is known of an event before its body is read."""
-
-    @property
-    def body(self) -> bytes: ...
-
-    @property
-    def sequence_number(self) -> int: ...
-
-    @property
-    def enqueued_time(self) -> float: ...
 
 
 class SetAside(NamedTuple):

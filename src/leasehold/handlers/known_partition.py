@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from leasehold.handlers.applying import written_steps
 from leasehold.handlers.calling.limits import TimeLimit
@@ -13,14 +12,12 @@ from leasehold.handlers.contract import Computed, Key
 from leasehold.handlers.exclusive import Busy
 from leasehold.handlers.parking.left_behind import LeftBehind
 from leasehold.handlers.parking.policy import Outcomes
+from leasehold.handlers.places import CallingOwner
 from leasehold.handlers.spread import BEHIND
 from leasehold.leases.lease import EntityLease
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.beside.parking.contract import KeepsParked
 from leasehold.sinks.rules.fence import Watermark
-
-if TYPE_CHECKING:
-    from leasehold.processors.events.partition_client import PartitionContext
 
 
 @dataclass(slots=True)
@@ -35,7 +32,7 @@ class KnownPartition:
     """
 
     owner_level: int
-    context: PartitionContext | None = None
+    context: CallingOwner | None = None
     end: int = 0
     tried: tuple[int, int] = (BEFORE_FIRST, 0)
     outcomes: Outcomes = field(default_factory=Outcomes)

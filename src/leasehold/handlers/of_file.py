@@ -1,14 +1,13 @@
-"""From a pipeline file with a handler to the plain processor that runs it.
+"""From a pipeline file with a handler to the table that the handler fills, without Spark and on it.
 
 Owns which keys of the file a handler goes with, and that a file means the same here as on Spark: what would need
 Spark (`sql`, `python`) is refused by its name here. Keys that only say how Spark reads are passed by.
-Nothing is read or written before the processor is started, but that the table is made or compared.
+Nothing is read or written but that the table is made or compared. The processor is `processors.events.of_file`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,11 +24,7 @@ from leasehold.handlers.parking.policy import Retries
 from leasehold.handlers.settings import Bodies, Failures, Spread, Writes
 from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
-from leasehold.model import EARLIEST, Positions
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
-from leasehold.processors.events.delivery import DeliverySettings
-from leasehold.processors.events.event_processor import EventProcessor
-from leasehold.processors.events.fixed_partitions import FixedPartitions
 from leasehold.settings.names import naming
 
 T = TypeVar("T")
@@ -40,7 +35,7 @@ def handled_table(file: PipelineFile | Path | str, *, retries: Retries | None = 
 
     `retries` say how often an event is tried, and when. Raises `ConfigError` that names file and key.
     """
-    return made_of(HandledTable, _read(file), retries=retries, **more)
+    return made_of(HandledTable, read_file(file), retries=retries, **more)
 
 
 def made_of(
@@ -78,36 +73,6 @@ def made_of(
         return make(handler, file.sink_url, **given, **more)
 
 
-def handled_processor(
-    file: PipelineFile | Path | str, *, table: HandledTable | None = None, **more: Any
-) -> EventProcessor:
-    """The plain processor of a pipeline file with a handler: hub, stores, start and settings are the file's.
-
-    `table` is what `handled_table` gives for the file, and by default made of it. `more` are further arguments of
-    `EventProcessor`, such as `name` and `runtime`; of `delivery` the start is the file's where it is not said; and
-    `on_error`. Raises `ConfigError` that names file and key.
-    """
-    file = _read(file)
-    table = table or handled_table(file)
-    settings, fixed = file.ownership.settings(), file.ownership.partitions
-    stores = None if fixed is not None else file.ownership_url, file.checkpoint_url
-    delivery = more.pop("delivery", None) or DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss)
-    if "start" not in more and delivery.start == EARLIEST:
-        start = Positions.parse(file.source.starting_position, "source.starting_position")
-        delivery = replace(delivery, start=start)
-    calls = {name: more.pop(name) for name in ("on_partition_start", "on_partition_stop", "on_error") if name in more}
-    given: dict[str, Any] = {
-        "consumer_group": file.source.consumer_group,
-        "ownership": settings if fixed is None else FixedPartitions(fixed, settings),
-        "delivery": delivery,
-        "pipeline": file.name,
-        "table": None if file.checkpoint_url is None else table.sink,
-    }
-    made = EventProcessor(file.hub_url, stores, replace(table.handlers, **calls), **{**given, **more})
-    table.level_of = made.recorded_owner_level
-    return made
-
-
 def is_transformed(file: PipelineFile) -> bool:
     """Whether a handler is given what a transform makes of events, which takes Spark."""
     return (file.transform.sql, file.transform.python) != (None, None)
@@ -119,7 +84,8 @@ def check_handler(file: PipelineFile, *, on_spark: bool = False) -> str:
     return handler.function.__name__
 
 
-def _read(file: PipelineFile | Path | str) -> PipelineFile:
+def read_file(file: PipelineFile | Path | str) -> PipelineFile:
+    """The file, read where a path is given. Raises `ConfigError`."""
     return file if isinstance(file, PipelineFile) else read_pipeline_file(Path(file))
 
 
@@ -153,7 +119,7 @@ def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandl
 
     Raises `ConfigError`.
     """
-    sink, transform = file.sink, file.transform
+    sink = file.sink
     if sink.handler is None or sink.state is None:
         raise ConfigError(
             f"{file.path}: sink.handler",
@@ -161,51 +127,10 @@ def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandl
             "the plain processor runs pipelines with a handler",
             'Name one, handler = "module:function", and state, or run the file on Spark: leasehold run',
         )
-    needs_spark = {
-        "transform.sql": transform.sql,
-        "transform.python": transform.python,
-    }
-    transformed = on_spark and is_transformed(file)
     with naming(f"{file.path}: "):
-        if file.source.deduplicate_by is not None:
-            raise ConfigError(
-                "source.deduplicate_by",
-                file.source.deduplicate_by,
-                "it is for tables that no handler fills",
-                "Leave it out: the handler may keep in its state which events it has had",
-            )
-        for key, value in needs_spark.items():
-            if value is not None and not on_spark:
-                raise ConfigError(
-                    key,
-                    value,
-                    "it takes Spark, and this is a process without",
-                    "Run it on Spark: leasehold run. Or leave it out: the handler is given the fields of schema, and "
-                    "may do the same",
-                )
-        if transform.schema is None and not transformed:
-            raise ConfigError(
-                "transform.schema",
-                None,
-                "a handler is given the fields of the JSON body",
-                'Name them: schema = "order_id STRING, amount DECIMAL(12,2)"',
-            )
-        _, handler = function_at(sink.handler, file.folder, "sink.handler", "orders:order")
-        if not isinstance(handler, EntityHandler):
-            raise ConfigError(
-                "sink.handler",
-                sink.handler,
-                f"a handler, and this is a {type(handler).__name__}",
-                'Put @entity(keys=["order_id"]) above the function: from leasehold.handlers.contract import entity',
-            )
-        if handler.keys != sink.keys:
-            raise ConfigError(
-                "sink.keys",
-                ", ".join(sink.keys),
-                f"the handler {sink.handler} is for the keys {', '.join(handler.keys)}",
-                "Name the same keys, in the same order, in both",
-            )
-        schema = None if transformed else transform.schema
+        _check_keys(file, on_spark=on_spark)
+        handler = _handler_at(sink.handler, file)
+        schema = None if on_spark and is_transformed(file) else file.transform.schema
         columns = None if schema is None else read_columns(schema, "transform.schema")
         state = read_columns(sink.state, "sink.state")
     with naming(f"{file.path}: sink."):
@@ -217,3 +142,52 @@ def _checked(file: PipelineFile, *, on_spark: bool = False) -> tuple[EntityHandl
             check_timeout(timeout, file.ownership.settings().hand_over_timeout)
             named(handler)
     return handler, schema, sink.state
+
+
+def _check_keys(file: PipelineFile, *, on_spark: bool) -> None:
+    """Refuse the keys that a handler does not go with here, and a file without the columns that it is given."""
+    transform = file.transform
+    if file.source.deduplicate_by is not None:
+        raise ConfigError(
+            "source.deduplicate_by",
+            file.source.deduplicate_by,
+            "it is for tables that no handler fills",
+            "Leave it out: the handler may keep in its state which events it has had",
+        )
+    for key, value in (("transform.sql", transform.sql), ("transform.python", transform.python)):
+        if value is not None and not on_spark:
+            raise ConfigError(
+                key,
+                value,
+                "it takes Spark, and this is a process without",
+                "Run it on Spark: leasehold run. Or leave it out: the handler is given the fields of schema, and "
+                "may do the same",
+            )
+    if transform.schema is None and not is_transformed(file):
+        raise ConfigError(
+            "transform.schema",
+            None,
+            "a handler is given the fields of the JSON body",
+            'Name them: schema = "order_id STRING, amount DECIMAL(12,2)"',
+        )
+
+
+def _handler_at(place: str, file: PipelineFile) -> EntityHandler:
+    """The handler that the file names, for the keys that it names."""
+    keys = file.sink.keys
+    _, handler = function_at(place, file.folder, "sink.handler", "orders:order")
+    if not isinstance(handler, EntityHandler):
+        raise ConfigError(
+            "sink.handler",
+            place,
+            f"a handler, and this is a {type(handler).__name__}",
+            'Put @entity(keys=["order_id"]) above the function: from leasehold.handlers.contract import entity',
+        )
+    if handler.keys != keys:
+        raise ConfigError(
+            "sink.keys",
+            ", ".join(keys),
+            f"the handler {place} is for the keys {', '.join(handler.keys)}",
+            "Name the same keys, in the same order, in both",
+        )
+    return handler

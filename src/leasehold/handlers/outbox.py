@@ -35,10 +35,10 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from leasehold.backoff import Backoff
 from leasehold.errors import LeaseholdError, SchemaMismatch
+from leasehold.handlers.places import Owner
 from leasehold.handlers.publishing import Publisher, publisher_at
 from leasehold.runtime import Runtime
 from leasehold.sinks.base import Sink
@@ -60,22 +60,6 @@ LEAVE = 5.0
 _LONGEST_REASON = 1_000
 
 Lane = tuple[str, str]
-
-
-class Owner(Protocol):
-    """A partition that this process owns, as `PartitionContext` has it."""
-
-    @property
-    def hub(self) -> str: ...
-
-    @property
-    def partition(self) -> str: ...
-
-    @property
-    def owner_level(self) -> int: ...
-
-    @property
-    def trusted(self) -> bool: ...
 
 
 @dataclass(slots=True)

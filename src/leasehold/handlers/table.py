@@ -2,7 +2,7 @@
 
     orders = HandledTable(order, "sqlite:///entities.db", table="orders", pipeline="orders",
                           schema="order_id STRING, amount DECIMAL(12,2)", state="order_id STRING, total DECIMAL(12,2)")
-    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders.handlers, table=orders.sink).run()
+    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders, table=orders.sink).run()
 
 Owns why an event takes effect once, though its handler may be called more often:
 
@@ -37,7 +37,6 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from leasehold.errors import UsageError
 from leasehold.formats.bodies import BodyReader
@@ -49,17 +48,17 @@ from leasehold.handlers.calling.raised import hung
 from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import CallRules, Computed, EntityEvent, EntityHandler, Key, compute, key_of
 from leasehold.handlers.exclusive import exclusive_entities
-from leasehold.handlers.given import Sent, given_events
+from leasehold.handlers.given import given_events
 from leasehold.handlers.known_partition import KnownPartition
 from leasehold.handlers.outbox import sender_of
 from leasehold.handlers.parking.guests import GuestPlace
 from leasehold.handlers.parking.left_behind import LeftPlace
 from leasehold.handlers.parking.policy import Retries, parked
 from leasehold.handlers.parking.trying import TriesParked
+from leasehold.handlers.places import CallingOwner, ReadBatch, Sent
 from leasehold.handlers.settings import FORMER, Bodies, Failures, Spread, Writes, bodies_of, spread_of, writes_of
 from leasehold.handlers.spread import Compute, SpreadComputed, SpreadEntities, check_spread, spread_entities
 from leasehold.handlers.telling import failed, say_parked, unavailable
-from leasehold.processors.events.handlers import Handlers
 from leasehold.runtime import Runtime
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import LevelOf, Sink
@@ -67,11 +66,6 @@ from leasehold.sinks.rules.batch import Batch, Versioned
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
 from leasehold.sinks.rules.table import BatchResult
-
-if TYPE_CHECKING:
-    from leasehold.processors.events.delivery import EventBatch
-    from leasehold.processors.events.partition_client import PartitionContext
-    from leasehold.processors.events.stopping import StopReason
 
 __all__ = ["HandledTable", "Retries"]
 
@@ -95,9 +89,9 @@ class HandledTable(TriesParked):
     `level_of` is for you to set: from a hub and a partition to the owner level in its ownership record. Give it the
     processor's `recorded_owner_level`, which tells a store that was wiped from a former owner.
 
-    Give the processor its `handlers`: without `on_partition_start` the events that a former owner has parked are tried
-    again only when an event comes, and without `on_partition_stop` what was emitted last may wait until the next owner
-    comes. Raises `ConfigError`, also for a sink that keeps no states.
+    Give the processor the table itself, which it calls when a partition starts and stops, too. One that calls
+    `on_events` alone tries what a former owner has parked only when an event comes, and what was emitted last may wait
+    until the next owner comes. Raises `ConfigError`, also for a sink that keeps no states.
     """
 
     @former_keywords(*FORMER, attributes=("level_of",))
@@ -153,18 +147,11 @@ class HandledTable(TriesParked):
         self._spread = None if spread is None else self._spread_entities(spread)
         self._known: dict[tuple[str, str], KnownPartition] = {}
 
-    @property
-    def handlers(self) -> Handlers:
-        """What a processor is to call."""
-        return Handlers(
-            self.on_events, on_partition_start=self.on_partition_start, on_partition_stop=self.on_partition_stop
-        )
-
-    def on_partition_start(self, context: PartitionContext) -> None:
+    def on_partition_start(self, context: CallingOwner) -> None:
         """The `on_partition_start` of a processor: what a former owner has parked is tried again when it is due."""
         context.call_again(0.0)
 
-    def on_partition_stop(self, context: PartitionContext, reason: StopReason) -> None:
+    def on_partition_stop(self, context: CallingOwner, reason: str) -> None:
         """The `on_partition_stop` of a processor: what was emitted is sent before the partition is given up."""
         known = self._known.get((context.hub, context.partition))
         for lane in [(context.hub, context.partition), *(() if known is None else known.left.lanes)]:
@@ -181,7 +168,7 @@ class HandledTable(TriesParked):
             self._sender.close()
         self.sink.close()
 
-    def on_events(self, batch: EventBatch, context: PartitionContext) -> None:
+    def on_events(self, batch: ReadBatch, context: CallingOwner) -> None:
         """The `on_events` of a processor: call the handler for each event, commit what it comes to, try parked events.
 
         An empty batch is for the parked events alone. Raises `HandlerUnavailable`, with nothing of the batch committed,
@@ -215,7 +202,7 @@ class HandledTable(TriesParked):
         check_columns(self._handler, reader.schema, self._state)
         self._reader = reader
 
-    def _is_owner(self, batch: EventBatch) -> bool:
+    def _is_owner(self, batch: ReadBatch) -> bool:
         """Rule 1. False if a later owner has been here."""
         known = self._known.get((batch.hub, batch.partition))
         if known is None or known.owner_level != batch.owner_level:
@@ -227,7 +214,7 @@ class HandledTable(TriesParked):
             self._calls.leave(batch.hub, batch.partition)
         return True
 
-    def _take(self, batch: EventBatch, context: PartitionContext) -> None:
+    def _take(self, batch: ReadBatch, context: CallingOwner) -> None:
         known = self._of(batch)
         begin = known.end if known.context is context else context.start
         known.nothing_refused()
@@ -259,7 +246,7 @@ class HandledTable(TriesParked):
             known.tried = done.failed.sequence_number, done.failed.delivery
             raise failed(self._handler, done)
 
-    def _compute(self, batch: EventBatch, mark: Watermark, again: int) -> Computed:
+    def _compute(self, batch: ReadBatch, mark: Watermark, again: int) -> Computed:
         known = self._of(batch)
         new = [event for event in batch if event.sequence_number > mark.sequence_number]
         number, tries = known.tried
@@ -268,7 +255,7 @@ class HandledTable(TriesParked):
 
     def _computed(
         self,
-        batch: EventBatch,
+        batch: ReadBatch,
         events: Sequence[Sent],
         deliveries: Iterable[int],
         *,
@@ -289,7 +276,7 @@ class HandledTable(TriesParked):
         states = self._states.read_states(self._state, keys)
         return call(states, given, self._columns, waiting=set(waiting))
 
-    def _calling(self, batch: EventBatch, before: Collection[int] = (), *, goes_on: bool) -> Compute:
+    def _calling(self, batch: ReadBatch, before: Collection[int] = (), *, goes_on: bool) -> Compute:
         known = self._of(batch)
         handler = self._calls.within(known.limit, before, partial(self._goes_on, known))
         if self._exclusive is not None:
@@ -314,7 +301,7 @@ class HandledTable(TriesParked):
             known.busy.note([key], [key], now, 0.0)
         known.busy.note([key], (), now, self._rng.random())
 
-    def _parking(self, batch: EventBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:
+    def _parking(self, batch: ReadBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:
         """What becomes of events that wait; `tried` are those that have been parked before."""
         put, removed = parked(done.held, tried, self._retries, self._clock.wall(), self._rng.random)
         guest = isinstance(batch, GuestPlace)
@@ -323,7 +310,7 @@ class HandledTable(TriesParked):
     def _apply(
         self,
         done: Computed,
-        batch: EventBatch,
+        batch: ReadBatch,
         begin: int,
         end: int,
         read_under: Watermark | None = None,
@@ -342,7 +329,7 @@ class HandledTable(TriesParked):
             self._sender.emitted(batch.hub, batch.partition)
         return result
 
-    def _versioned(self, done: SpreadComputed, made: Batch, batch: EventBatch, end: int) -> Versioned:
+    def _versioned(self, done: SpreadComputed, made: Batch, batch: ReadBatch, end: int) -> Versioned:
         """What `done` was computed from, and how it is computed again, in place, where that has changed."""
         assert self._spread is not None
         (its,) = made.ranges or ()

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
 
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.handlers.table import HandledTable
@@ -27,9 +26,6 @@ from leasehold.processors.events.stopping import StopReason
 from leasehold.sinks.beside.parking.contract import KeepsParked
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.rules.fence import Lane
-
-if TYPE_CHECKING:
-    from leasehold.processors.events.partition_client import PartitionContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +87,12 @@ def _tried(table: HandledTable, lane: Lane) -> str | None:
     if mark is None or mark.disputed:
         return f"the watermark of partition {partition} of hub {hub} does not let them be applied"
     caller = _Caller(hub, partition, mark.owner_level, due=0.0)
-    context = cast("PartitionContext", caller)
     try:
         while caller.due <= 0:
             caller.due = math.inf
-            table.on_events(EventBatch(hub, partition, mark.owner_level), context)
+            table.on_events(EventBatch(hub, partition, mark.owner_level), caller)
     except KeyFromTwoPartitions as error:
         return str(error)
     finally:
-        table.on_partition_stop(context, StopReason.SHUTDOWN)
+        table.on_partition_stop(caller, StopReason.SHUTDOWN)
     return None

@@ -47,7 +47,7 @@ from leasehold.model import (
     Presence,
     RecordKind,
 )
-from leasehold.operations.progress import PartitionProgress, group_progress
+from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
 from leasehold.sinks.base import Watermarked
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
@@ -82,11 +82,7 @@ def reset_group(
     Ties the group to `binding`. Raises `UsageError` while an instance is alive, and where an appended table would hold
     events twice, with no place changed; and where an instance came between, to be run again.
     """
-    if to is not None and (unknown := sorted(dict(to.by_partition).keys() - set(hub.partition_ids()))):
-        raise UsageError(
-            f"the hub has no partition {', '.join(unknown)}; its partitions are {', '.join(hub.partition_ids())}. "
-            "Nothing was changed: correct the position"
-        )
+    _check_partitions(hub, to)
     # Listed first: whatever anybody writes from here on, makes the claims below fail.
     listing = ownership.list_ownership(group)
     etags = {one.name: one.etag for one in listing.unreadable if one.kind is RecordKind.OWNERSHIP}
@@ -95,12 +91,7 @@ def reset_group(
         hub, group, ownership, checkpoints, expiration, ours, foreign_expiration=foreign_expiration
     )
     rows = progress.partitions
-    if alive := [instance.owner_id for instance in progress.instances]:
-        raise UsageError(
-            f"the group is in use by {', '.join(alive)}: a reset under a running instance would be undone by it. Stop "
-            f"every instance; one that was killed counts as running for "
-            f"{max(expiration, foreign_expiration or 0.0):g} s"
-        )
+    _check_unused(progress, max(expiration, foreign_expiration or 0.0))
     asked = None if to is None else {row.partition: hub.resolve(row.partition, to.of(row.partition)) for row in rows}
     owner = str(OwnerId("reset"))
     claimed: list[Ownership] = []
@@ -130,6 +121,23 @@ def reset_group(
         ownership.relinquish_ownership(claimed)
         ownership.withdraw_presence(group, [owner])
     return moves
+
+
+def _check_partitions(hub: Hub, to: Positions | None) -> None:
+    if to is not None and (unknown := sorted(dict(to.by_partition).keys() - set(hub.partition_ids()))):
+        raise UsageError(
+            f"the hub has no partition {', '.join(unknown)}; its partitions are {', '.join(hub.partition_ids())}. "
+            "Nothing was changed: correct the position"
+        )
+
+
+def _check_unused(progress: GroupProgress, longest: float) -> None:
+    """Refuse a group in which an instance is alive, or was within the `longest` expiration, in seconds."""
+    if alive := [instance.owner_id for instance in progress.instances]:
+        raise UsageError(
+            f"the group is in use by {', '.join(alive)}: a reset under a running instance would be undone by it. Stop "
+            f"every instance; one that was killed counts as running for {longest:g} s"
+        )
 
 
 def _claim_all(

@@ -279,14 +279,8 @@ class TransactionalSink(ABC, Generic[T]):
         if unjudged:
             raise _Unjudged(unjudged)
         fence.check_gaps(self.spec.name, plan)
-        nowhere = Watermark()
         # Levels first: from here on, no batch of a lower one gets past the watermark.
-        raised = {
-            lane: replace(stored.get(lane, nowhere), owner_level=mark.owner_level)
-            for lane, mark in plan.watermarks.items()
-            if lane not in stored or mark.owner_level > stored[lane].owner_level
-        }
-        transaction.set_watermarks(raised)
+        transaction.set_watermarks(_raised(stored, plan))
 
         beside = BesideRows(transaction)
         if plan.admitted and batch.parking is not None and not beside.has_what_was_tried(batch.parking):
@@ -315,11 +309,7 @@ class TransactionalSink(ABC, Generic[T]):
         transaction.set_watermarks(plan.watermarks)
         if batch.ranges is None:
             transaction.leave_none_whole()
-        sizes = {stretch.range: stretch.end - stretch.begin for stretch in arrangement.stretches}
-        refused = tuple(
-            RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])
-            for each in plan.refused
-        )
+        refused = _refused(arrangement, plan)
         dropped, untimely = (0, 0) if verdict is None else (len(verdict.dropped), verdict.untimely)
         counts = (written.applied, kept.replayed, refused, written.superseded, len(written.set_aside), dropped)
         return BatchResult(*counts, untimely=untimely, seconds=written.seconds)
@@ -377,3 +367,22 @@ class TransactionalSink(ABC, Generic[T]):
             yield transaction
         self._identity = identity  # only now: a rollback undoes a new one
         self._committed(transaction)
+
+
+def _raised(stored: Mapping[fence.Lane, Watermark], plan: fence.Plan) -> dict[fence.Lane, Watermark]:
+    """The watermarks at the batch's owner levels, where these are new, and at the places where they are."""
+    nowhere = Watermark()
+    return {
+        lane: replace(stored.get(lane, nowhere), owner_level=mark.owner_level)
+        for lane, mark in plan.watermarks.items()
+        if lane not in stored or mark.owner_level > stored[lane].owner_level
+    }
+
+
+def _refused(arrangement: Arrangement, plan: fence.Plan) -> tuple[RefusedRange, ...]:
+    """The ranges that the plan refuses, with how many rows each has."""
+    sizes = {stretch.range: stretch.end - stretch.begin for stretch in arrangement.stretches}
+    return tuple(
+        RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])
+        for each in plan.refused
+    )

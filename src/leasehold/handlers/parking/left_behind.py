@@ -42,6 +42,7 @@ class LeftPlace:
     hub: str
     partition: str
     owner_level: int
+    first: int = BEFORE_FIRST + 1
     last: int = BEFORE_FIRST
     last_enqueued: float = 0.0
 

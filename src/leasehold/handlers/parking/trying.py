@@ -13,18 +13,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, cast
 
 from leasehold.clock import Clock
 from leasehold.errors import KeyFromTwoPartitions, UsageError
 from leasehold.handlers.contract import Computed, Key
 from leasehold.handlers.exclusive import ExclusiveEntities
-from leasehold.handlers.given import Sent
 from leasehold.handlers.known_partition import KnownPartition
 from leasehold.handlers.outbox import OutboxSender
 from leasehold.handlers.parking.guests import AT_MOST, GuestPlace, by_lane
 from leasehold.handlers.parking.left_behind import SELDOM, LeftBehind, LeftOwner, LeftPlace, Sign, concerns, sign_of
 from leasehold.handlers.parking.policy import Retries
+from leasehold.handlers.places import CallingOwner, ReadBatch, Sent
 from leasehold.handlers.spread import BEHIND, BEHIND_ALL, SpreadEntities
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.outbox.contract import Outbox
@@ -34,10 +33,6 @@ from leasehold.sinks.features import OUTBOX, offered
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.table import BatchResult
-
-if TYPE_CHECKING:
-    from leasehold.processors.events.delivery import EventBatch
-    from leasehold.processors.events.partition_client import PartitionContext
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +60,7 @@ class TriesParked(ABC):
     @abstractmethod
     def _computed(
         self,
-        batch: EventBatch,
+        batch: ReadBatch,
         events: Sequence[Sent],
         deliveries: Iterable[int],
         *,
@@ -75,13 +70,13 @@ class TriesParked(ABC):
     ) -> Computed: ...
 
     @abstractmethod
-    def _parking(self, batch: EventBatch, done: Computed, tried: Sequence[int] = ()) -> Parking: ...
+    def _parking(self, batch: ReadBatch, done: Computed, tried: Sequence[int] = ()) -> Parking: ...
 
     @abstractmethod
     def _apply(
         self,
         done: Computed,
-        batch: EventBatch,
+        batch: ReadBatch,
         begin: int,
         end: int,
         read_under: Watermark | None = None,
@@ -94,16 +89,16 @@ class TriesParked(ABC):
         kept = None if self._sender is None else offered(self.sink, OUTBOX)
         return None if kept is None else kept.outbox
 
-    def _of(self, batch: EventBatch) -> KnownPartition:
+    def _of(self, batch: ReadBatch) -> KnownPartition:
         return batch.known if isinstance(batch, GuestPlace) else self._known[batch.hub, batch.partition]
 
-    def _watermark(self, batch: EventBatch) -> Watermark:
+    def _watermark(self, batch: ReadBatch) -> Watermark:
         return self.sink.watermarks(batch.hub).get(batch.partition, Watermark())
 
-    def _waiting(self, batch: EventBatch, mark: Watermark) -> Mapping[Key, float]:
+    def _waiting(self, batch: ReadBatch, mark: Watermark) -> Mapping[Key, float]:
         return self._of(batch).entities_waiting(self._parks, batch.hub, batch.partition, mark, self._clock.wall())
 
-    def _try_parked(self, batch: EventBatch, context: PartitionContext) -> None:
+    def _try_parked(self, batch: ReadBatch, context: CallingOwner) -> None:
         """Try the parked events of this partition that are due, and ask to be called when the next ones are.
 
         After a batch of which nothing waits the watermark is not read once more: its commit has just compared it.
@@ -127,7 +122,7 @@ class TriesParked(ABC):
             context.call_again(min(_LOOK, max(min(known.waiting.values()), known.not_before) - now))
         self._try_left(batch, context)
 
-    def _try_for_others(self, batch: EventBatch) -> bool:
+    def _try_for_others(self, batch: ReadBatch) -> bool:
         """Apply what is parked of entities whose leases are held, whoever parked it: `guests`. Whether anything was."""
         if self._exclusive is None or self._spread is None:
             return False
@@ -146,14 +141,14 @@ class TriesParked(ABC):
             done |= goes_on
         return done
 
-    def _try_at(self, place: EventBatch | Lane, batch: EventBatch, keys: Collection[Key], now: float) -> bool:
+    def _try_at(self, place: ReadBatch | Lane, batch: ReadBatch, keys: Collection[Key], now: float) -> bool:
         """Try what is due of these entities at one partition, as its owner or as a guest. Whether any was applied."""
         if isinstance(place, tuple):
             mark = self.sink.watermarks(place[0]).get(place[1])
             if mark is None or mark.disputed:
                 return False
             known = self._of(batch).for_guest(mark.owner_level)
-            place = cast("EventBatch", GuestPlace(*place, mark.owner_level, known=known))
+            place = GuestPlace(*place, mark.owner_level, known=known)
         else:
             mark, known = self._watermark(place), self._of(place)
         if mark.owner_level > place.owner_level or known.not_before > now:
@@ -161,7 +156,7 @@ class TriesParked(ABC):
         known.nothing_refused()
         return self._try_keys(place, mark, now, keys, _OF_LEASED)
 
-    def _try_due(self, batch: EventBatch, mark: Watermark, now: float, keys: Collection[Key] | None = None) -> bool:
+    def _try_due(self, batch: ReadBatch, mark: Watermark, now: float, keys: Collection[Key] | None = None) -> bool:
         """One commit of parked events that are due, those refused not called for; what waits afterwards is known.
 
         Of these `keys` alone, if any are named. Returns whether any event waits no more.
@@ -179,7 +174,7 @@ class TriesParked(ABC):
         self._waiting(batch, self._watermark(batch))
         return tried
 
-    def _try_keys(self, batch: EventBatch, mark: Watermark, now: float, keys: Collection[Key], at_most: int) -> bool:
+    def _try_keys(self, batch: ReadBatch, mark: Watermark, now: float, keys: Collection[Key], at_most: int) -> bool:
         """One commit of the first parked events of these entities, which are due. Whether any of them waits no more."""
         known = self._of(batch)
         found = self._parks.parked_events(batch.hub, batch.partition, keys, at_most)
@@ -204,7 +199,7 @@ class TriesParked(ABC):
         known.behind = BEHIND[0]  # also where it was outdated
         return bool(parking.removed) and not result.outdated
 
-    def _try_left(self, batch: EventBatch, context: PartitionContext) -> None:
+    def _try_left(self, batch: ReadBatch, context: CallingOwner) -> None:
         """Look for what others have left, and try what is due of it; ask to be called when it is time to look again."""
         known, now = self._of(batch), self._clock.monotonic()
         left = known.left
@@ -215,7 +210,7 @@ class TriesParked(ABC):
         if not known.waiting or left.look_at <= now + _LOOK:  # where something waits, we are called soon anyhow
             context.call_again(max(0.0, left.look_at - now))
 
-    def _left_lanes(self, batch: EventBatch) -> list[Lane]:
+    def _left_lanes(self, batch: ReadBatch) -> list[Lane]:
         """The partitions of other hubs that have parked or emitted events and are this partition's concern."""
         lanes = dict.fromkeys([*self._parked_lanes(), *(() if self._outbox is None else self._outbox.lanes())])
         others = [lane for lane in lanes if lane[0] != batch.hub]
@@ -230,7 +225,7 @@ class TriesParked(ABC):
             yield its.hub, its.partition
             after = EventId(its.hub, its.partition, BEHIND_ALL)
 
-    def _try_lane(self, batch: EventBatch, context: PartitionContext, lane: Lane) -> bool:
+    def _try_lane(self, batch: ReadBatch, context: CallingOwner, lane: Lane) -> bool:
         """Try what is due of a left partition. Whether more of it is."""
         left = self._of(batch).left
         try:
@@ -241,7 +236,7 @@ class TriesParked(ABC):
         if mark is None or mark.disputed:
             self._say_stuck(batch, lane, "its watermark does not let them be applied")
             return False
-        place = cast("EventBatch", LeftPlace(*lane, mark.owner_level))
+        place = LeftPlace(*lane, mark.owner_level)
         known = self._known.get(lane)
         if known is None or known.owner_level != mark.owner_level:
             known = self._known[lane] = KnownPartition(mark.owner_level)
@@ -260,7 +255,7 @@ class TriesParked(ABC):
         sign, due, _ = self._waiting_there(left, place, self._watermark(place))
         return left.done(lane, sign, due=bool(due))
 
-    def _try_place(self, batch: EventBatch, place: EventBatch, due: Sequence[Key]) -> None:
+    def _try_place(self, batch: ReadBatch, place: ReadBatch, due: Sequence[Key]) -> None:
         """In a table that is not spread, entity by entity: one whose events this hub has, too, cannot be written."""
         left, lane, now = self._of(batch).left, (place.hub, place.partition), self._clock.wall()
         if self._spread is not None:
@@ -274,7 +269,7 @@ class TriesParked(ABC):
                 self._say_stuck(batch, lane, str(error))
 
     def _waiting_there(
-        self, left: LeftBehind, place: EventBatch, mark: Watermark
+        self, left: LeftBehind, place: ReadBatch, mark: Watermark
     ) -> tuple[Sign | None, list[Key], bool]:
         """The sign of a left partition, which of its entities are due, the longest first, and whether it has emitted
         what is not sent."""
@@ -287,7 +282,7 @@ class TriesParked(ABC):
         unsent = first[0].number if first else None
         return sign_of(mark, waiting, unsent), [key for _, key in due], unsent is not None
 
-    def _say_stuck(self, batch: EventBatch, lane: Lane, reason: str) -> None:
+    def _say_stuck(self, batch: ReadBatch, lane: Lane, reason: str) -> None:
         left = self._of(batch).left
         if lane not in left.said:
             left.said.add(lane)

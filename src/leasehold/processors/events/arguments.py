@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import ConsumerGroup
 from leasehold.processors.events.checkpointer import MANUAL, CheckpointPolicy, every
-from leasehold.processors.events.handlers import Handlers, OnEvents
+from leasehold.processors.events.fixed_partitions import FixedPartitions
+from leasehold.processors.events.handlers import BringsHandlers, Handlers, OnEvents
+from leasehold.runtime import Runtime
 from leasehold.stores import CheckpointStore, OwnershipStore, Store, open_store
-from leasehold.stores.stand_ins import FixedShare, NoCheckpoints, WatchedCheckpoints
+from leasehold.stores.stand_ins import FixedShare, NoCheckpoints, Report, WatchedCheckpoints
 
 Stores = Store | str | tuple[OwnershipStore | str | None, CheckpointStore | str | None]
 """One store for ownership and checkpoints, or one for each; a store or its URL, and None for one that is not wanted."""
@@ -23,9 +26,15 @@ EACH_SECOND = every(seconds=1.0)
 """The default: after each batch of a slow stream, and of a fast one as often as it costs little."""
 
 
-def handlers_of(given: OnEvents | Handlers | None) -> Handlers:
-    """The handlers; a function is one for batches. Raises `ConfigError`."""
-    return given if isinstance(given, Handlers) else Handlers(given)
+def handlers_of(given: OnEvents | Handlers | BringsHandlers | None) -> Handlers:
+    """The handlers; a function is one for batches, whatever else it may have. Raises `ConfigError`."""
+    if isinstance(given, Handlers):
+        return given
+    if isinstance(given, BringsHandlers) and not callable(given):
+        return Handlers(
+            given.on_events, on_partition_start=given.on_partition_start, on_partition_stop=given.on_partition_stop
+        )
+    return Handlers(given)
 
 
 def policy_of(policy: CheckpointPolicy | None, *, pulls: bool, kept: bool = True) -> CheckpointPolicy:
@@ -54,6 +63,24 @@ def policy_of(policy: CheckpointPolicy | None, *, pulls: bool, kept: bool = True
             "Leave it out, and call update_checkpoint",
         )
     return MANUAL
+
+
+def share_of(
+    ownership: OwnershipSettings | FixedPartitions | None, report: Report, runtime: Runtime
+) -> tuple[OwnershipSettings, FixedShare | None]:
+    """How partitions are held, and the fixed share, if there is one; `report` hears what goes wrong with it."""
+    if not isinstance(ownership, FixedPartitions):
+        return ownership or OwnershipSettings(), None
+    return ownership.settings, FixedShare(ownership.partitions, report, clock=runtime.clock, rng=runtime.rng)
+
+
+def keeps_checkpoints(checkpoints: CheckpointStore, table: object) -> bool:
+    """Whether checkpoints are kept. Raises `ConfigError` for a `table` that nothing could be compared with."""
+    kept = not isinstance(checkpoints, NoCheckpoints)
+    if table is not None and not kept:
+        rule = "there is no checkpoint store to compare it with"
+        raise ConfigError("table", None, rule, "Name one, or leave it out")
+    return kept
 
 
 def stores_of(stores: Stores, timeout: float, share: FixedShare | None) -> tuple[OwnershipStore, CheckpointStore]:

@@ -29,26 +29,36 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
 from leasehold.config import OwnershipSettings
-from leasehold.errors import ConfigError, LeaseholdError, UsageError
+from leasehold.errors import LeaseholdError, UsageError
 from leasehold.former_keywords import Moved, former_keywords
 from leasehold.hubs import Hub
-from leasehold.model import Checkpoint, OwnerId, Ownership
+from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership
 from leasehold.notices import CycleFailed, HandOverAsked, OwnershipClaimed, OwnershipLost, StartDelayed
 from leasehold.ownership import Purpose
 from leasehold.ownership.dispatch import DispatchThread
 from leasehold.ownership.naming import unnamed
 from leasehold.ownership.partition_manager import PartitionManager
 from leasehold.ownership.starting import KnowsWatermarks, check_levels
-from leasehold.processors.events.arguments import Stores, handlers_of, opened_hub, policy_of, stores_of
+from leasehold.processors.events.arguments import (
+    Stores,
+    handlers_of,
+    keeps_checkpoints,
+    opened_hub,
+    policy_of,
+    share_of,
+    stores_of,
+)
 from leasehold.processors.events.cancelling import Cancellation
+from leasehold.processors.events.checkpointer import CheckpointPolicy
 from leasehold.processors.events.delivery import DeliverySettings
 from leasehold.processors.events.error_reports import ErrorReports
 from leasehold.processors.events.fixed_partitions import FixedPartitions
-from leasehold.processors.events.handlers import Handlers, OnEvents
+from leasehold.processors.events.handlers import BringsHandlers, Handlers, OnEvents
 from leasehold.processors.events.hub_watch import HubWatch
 from leasehold.processors.events.leaving import as_exit
 from leasehold.processors.events.oversight import Oversight
@@ -58,7 +68,6 @@ from leasehold.processors.events.positions import positions_of
 from leasehold.processors.events.shared import Shared
 from leasehold.processors.events.signals import Attention, Calls, terminating
 from leasehold.runtime import Runtime
-from leasehold.stores.stand_ins import FixedShare, NoCheckpoints
 from leasehold.waiting import sentence, when_there
 
 logger = logging.getLogger(__name__)
@@ -72,7 +81,7 @@ class EventProcessor:
     Without a handler for events, take partitions with `next_partition_client`.
 
     on_events           a function that is called with an `EventBatch` and a `PartitionContext`; or `Handlers(…)`, which
-                        may have others beside it
+                        may have others beside it; or a `HandledTable`, which brings its own
     consumer_group      who reads together
     name                of this instance, and of no other that runs; a new one of the name takes the old one's
                         partitions at once. Default: host, process id and a random number, so that no two are alike
@@ -96,7 +105,7 @@ class EventProcessor:
             "on_events",
             Handlers,
             ("on_event", "on_partition_start", "on_partition_stop", "on_error"),
-            plain=lambda function: {"on_events": function},
+            join=lambda given, former: replace(handlers_of(given), **former),
         ),
         Moved("ownership", FixedPartitions, ("partitions",), plain=lambda settings: {"settings": settings}),
         Moved("delivery", DeliverySettings, ("start", "checkpoint", "patience"), older=True),
@@ -106,7 +115,7 @@ class EventProcessor:
         self,
         hub: Hub | str,
         stores: Stores,
-        on_events: OnEvents | Handlers | None = None,
+        on_events: OnEvents | Handlers | BringsHandlers | None = None,
         *,
         consumer_group: str = "$Default",
         name: str = "",
@@ -118,35 +127,19 @@ class EventProcessor:
     ) -> None:
         handlers = handlers_of(on_events)
         self._handlers = handlers if handlers.take_events else None
-        self._delivery = delivery or DeliverySettings()
-        positions = positions_of(self._delivery.start)
+        self._delivery = delivery = delivery or DeliverySettings()
+        positions = positions_of(delivery.start)
         runtime = runtime or Runtime()
         self._clock, self.notices = runtime.clock, runtime.notices
         self._errors = ErrorReports(handlers.on_error, self._clock, lambda error: self._oversight.leave(error))
-        share: FixedShare | None = None
-        if isinstance(ownership, FixedPartitions):
-            share = FixedShare(ownership.partitions, self._errors.report, clock=self._clock, rng=runtime.rng)
-            ownership = ownership.settings
-        self._settings = ownership or OwnershipSettings()
-        self._ownership, self._checkpoints = stores_of(stores, self._settings.request_timeout, share)
-        self._share = share
-        kept = not isinstance(self._checkpoints, NoCheckpoints)
-        policy = policy_of(self._delivery.checkpoint, pulls=self._handlers is None, kept=kept)
-        if table is not None and not kept:
-            rule = "there is no checkpoint store to compare it with"
-            raise ConfigError("table", None, rule, "Name one, or leave it out")
-        self._opened: Hub | None = None
-        self._table, self._patience = table, self._delivery.patience
-        if isinstance(hub, str):
-            self._hub, self._group = when_there(
-                partial(opened_hub, hub, consumer_group),
-                patience=self._patience,
-                say=self._say_delayed,
-                clock=self._clock,
-            )
-            self._opened = self._hub
-        else:
-            self._hub, self._group = hub, hub.consumer_group(consumer_group)
+        self._settings, self._share = share_of(ownership, self._errors.report, runtime)
+        self._ownership, self._checkpoints = stores_of(stores, self._settings.request_timeout, self._share)
+        kept = keeps_checkpoints(self._checkpoints, table)
+        policy = policy_of(delivery.checkpoint, pulls=self._handlers is None, kept=kept)
+        self._table, self._patience = table, delivery.patience
+        self._hub, self._group = self._found(hub, consumer_group)
+        self._opened = self._hub if isinstance(hub, str) else None
+        left = None if self._share is None else self._share.left
         self._manager = PartitionManager(
             self._hub,
             self._group,
@@ -156,36 +149,16 @@ class EventProcessor:
             settings=self._settings,
             positions=positions,
             runtime=runtime,
-            purpose=Purpose(
-                pipeline=pipeline, table=table, share=None if share is None else share.left, reads_here=True
-            ),
+            purpose=Purpose(pipeline=pipeline, table=table, share=left, reads_here=True),
         )
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
-        self._watch = HubWatch(self._hub, self._delivery, self._errors.report)
-        self._attention = Attention()
-        self._shared = Shared(
-            hub=self._hub,
-            group_name=self._group.name,
-            manager=self._manager,
-            watch=self._watch,
-            delivery=self._delivery,
-            policy=policy,
-            clock=self._clock,
-            report=self._errors.report,
-            closed=self._attention.ask,
-        )
+        self._watch = HubWatch(self._hub, delivery, self._errors.report)
         self._lock = threading.RLock()  # a signal handler may stop in the thread that is about to start or stop
         self._calls = Calls()
         self._unsubscribe: list[Callable[[], None]] = []
         self._started = False
-        self._oversight = Oversight(
-            self._shared,
-            self._handlers,
-            stall_timeout=self._settings.stall_timeout,
-            attention=self._attention,
-            begin=self._begin,
-            close=self._close,
-        )
+        self._attention = Attention()
+        self._oversight = self._overseeing(policy)
 
     @property
     def owner_id(self) -> OwnerId:
@@ -343,6 +316,35 @@ class EventProcessor:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _found(self, hub: Hub | str, consumer_group: str) -> tuple[Hub, ConsumerGroup]:
+        """The hub, once it is there, where a URL is given."""
+        if not isinstance(hub, str):
+            return hub, hub.consumer_group(consumer_group)
+        opened = partial(opened_hub, hub, consumer_group)
+        return when_there(opened, patience=self._patience, say=self._say_delayed, clock=self._clock)
+
+    def _overseeing(self, policy: CheckpointPolicy) -> Oversight:
+        """What looks after the work on all partitions; `policy` says when it is recorded."""
+        shared = Shared(
+            hub=self._hub,
+            group_name=self._group.name,
+            manager=self._manager,
+            watch=self._watch,
+            delivery=self._delivery,
+            policy=policy,
+            clock=self._clock,
+            report=self._errors.report,
+            closed=self._attention.ask,
+        )
+        return Oversight(
+            shared,
+            self._handlers,
+            stall_timeout=self._settings.stall_timeout,
+            attention=self._attention,
+            begin=self._begin,
+            close=self._close,
+        )
 
     def _stopped_first(self) -> bool:
         return self._oversight.stopping and not self._started

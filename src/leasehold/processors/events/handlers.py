@@ -1,6 +1,7 @@
 """The functions that a processor calls, and what they are called with.
 
-Owns the value that holds them, and refuses those that do not go together, and what cannot be called.
+Owns the value that holds them and what an object that brings them has, and refuses those that do not go together, and
+what cannot be called.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from typing import Protocol, runtime_checkable
 
 from leasehold.errors import ConfigError
 from leasehold.model import Event
@@ -20,6 +22,17 @@ OnEvents = Callable[[EventBatch, PartitionContext], object]
 OnEvent = Callable[[Event, PartitionContext], object]
 OnStart = Callable[[PartitionContext], object]
 OnStop = Callable[[PartitionContext, StopReason], object]
+
+
+@runtime_checkable
+class BringsHandlers(Protocol):
+    """An object that brings the functions that a processor calls: a `HandledTable` does."""
+
+    def on_events(self, batch: EventBatch, context: PartitionContext, /) -> object: ...
+
+    def on_partition_start(self, context: PartitionContext, /) -> object: ...
+
+    def on_partition_stop(self, context: PartitionContext, reason: StopReason, /) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol
 
 from leasehold.errors import LeaseholdError, SinkUnavailable
 from leasehold.handlers.contract import EntityEvent, entity
@@ -27,10 +27,6 @@ from leasehold.runtime import Runtime
 from leasehold.simulation.handlers.judge import EntityJudge, EntityRule, EntityViolation, Seen
 from leasehold.simulation.handlers.story import EntityStory
 from leasehold.stores.memory.leases import MemoryLeaseStore
-
-if TYPE_CHECKING:
-    from leasehold.processors.events.delivery import EventBatch
-    from leasehold.processors.events.partition_client import PartitionContext
 
 HUB, SCOPE = "simulated", "entities/entities"
 _CALLS = (
@@ -129,10 +125,12 @@ class _Batch(list[Event]):
 class Hold:
     """What an instance thinks of a partition; itself the context of its batches."""
 
+    partition: str
     owner_level: int
     start: int
     place: int
     trusted: bool = True
+    hub: str = HUB
 
     def call_again(self, seconds: float) -> None:
         """The world gives empty batches anyway."""
@@ -185,7 +183,7 @@ class Instance:
         batch = _Batch(partition, hold.owner_level, hold.place, events)
         self.busy.add(partition)
         try:
-            self.table.on_events(cast("EventBatch", batch), cast("PartitionContext", hold))
+            self.table.on_events(batch, hold)
             hold.place += len(events)
         except Crashed:
             if self.violation is not None:

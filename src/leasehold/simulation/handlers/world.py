@@ -135,7 +135,7 @@ class EntityWorld:
         """A partition gets another owner."""
         self.levels[partition] += 1
         start = max(0, self._mark(partition) + 1 - self.rng.choice((0, 0, 1, 3)))
-        instance.holds[partition] = Hold(self.levels[partition], start, start)
+        instance.holds[partition] = Hold(str(partition), self.levels[partition], start, start)
         self.note(f"{instance.name} takes {partition} at level {self.levels[partition]}, from event {start}")
 
     def _pass(self) -> None:

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from leasehold.formats.bodies import BodyReader
 from leasehold.handlers.contract import Computed, EntityHandler
 from leasehold.handlers.outbox import LEAVE
+from leasehold.handlers.places import ReadBatch
 from leasehold.handlers.settings import Spread
 from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
@@ -29,9 +30,6 @@ from leasehold.spark.handlers.tasks import Call, Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from leasehold.processors.events.delivery import EventBatch
-    from leasehold.processors.events.partition_client import PartitionContext
 
 
 Trusts = Callable[[str, int], bool]
@@ -121,14 +119,13 @@ class CommittingTable(HandledTable):
 
     def piece(self, lane: Lane) -> tuple[Watermark, Piece] | None:
         """What a task is to compute of a partition, and under which watermark; None where there is nothing."""
-        batch = cast("EventBatch", lane)
-        if not self._is_owner(batch):
+        if not self._is_owner(lane):
             return None
-        mark = self._watermark(batch)
+        mark = self._watermark(lane)
         new = tuple(event for event in lane if event.sequence_number > mark.sequence_number)
         if not new:
             return None
-        waiting = frozenset(self._waiting(batch, mark) if self._spread is None else ())
+        waiting = frozenset(self._waiting(lane, mark) if self._spread is None else ())
         return mark, Piece(lane.hub, lane.partition, lane.owner_level, new, waiting)
 
     def take(self, lane: Lane) -> float:
@@ -136,12 +133,12 @@ class CommittingTable(HandledTable):
         caller = Caller(lane.hub, lane.partition, lane.owner_level, lane.start, self.trusts)
         self._owned[lane.partition] = caller
         try:
-            self.on_events(cast("EventBatch", lane), cast("PartitionContext", caller))
+            self.on_events(lane, caller)
         except BaseException:
             self._not_as_computed()
             raise
         if self.ahead and self._spread is not None:
-            mark = self._watermark(cast("EventBatch", lane))
+            mark = self._watermark(lane)
             if mark.owner_level != lane.owner_level or mark.sequence_number < lane.last:
                 self._not_as_computed()
         return caller.due
@@ -153,7 +150,7 @@ class CommittingTable(HandledTable):
             _, owner = self._owned.popitem()
             self._sender.leave(owner, max(0.0, until - time.monotonic()))
 
-    def _compute(self, batch: EventBatch, mark: Watermark, again: int) -> Computed:
+    def _compute(self, batch: ReadBatch, mark: Watermark, again: int) -> Computed:
         under, done = self.ahead.pop(batch.partition, (None, None))
         if done is not None and under == mark:
             return done
@@ -169,7 +166,7 @@ class CommittingTable(HandledTable):
     def _apply(
         self,
         done: Computed,
-        batch: EventBatch,
+        batch: ReadBatch,
         begin: int,
         end: int,
         read_under: Watermark | None = None,
@@ -180,10 +177,11 @@ class CommittingTable(HandledTable):
             new = sum(event.sequence_number > read_under.sequence_number for event in batch)
             rejected = len(done.rejected) + len(done.dead)
             tried = len(parking.removed) if parking.retried else new - len(done.held)
+            replayed = 0 if parking.retried else len(tuple(batch)) - new
             before = self.result
             self.result = BatchResult(
                 applied=before.applied + tried - rejected,
-                replayed=before.replayed + len(tuple(batch)) - new,
+                replayed=before.replayed + replayed,
                 rejected=before.rejected + rejected,
             )
         return result

@@ -158,11 +158,6 @@ def has_source() -> bool:
 # Types and tables
 
 
-def has_function(name: str) -> bool:
-    """Whether Spark SQL has a function here, for example `is_valid_utf8` or `try_parse_json`, which came with 4.0."""
-    return hasattr(importlib.import_module("pyspark.sql.functions"), name)
-
-
 def types_named(*names: str) -> tuple[type[DataType], ...]:
     """Those of these classes of `pyspark.sql.types` that there are here."""
     home = importlib.import_module("pyspark.sql.types")

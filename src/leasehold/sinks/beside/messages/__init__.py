@@ -4,10 +4,9 @@ from leasehold.sinks.beside.messages.contract import (
     KeepsMessages,
     KnownOfMessage,
     MessageChange,
-    MessageName,
     MessageOutcome,
-    SentAs,
 )
+from leasehold.sinks.beside.messages.names import MessageName, SentAs
 
 __all__ = [
     "KeepsMessages",

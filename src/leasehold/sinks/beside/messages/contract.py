@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from leasehold.sinks.beside.messages.names import MessageName, SentAs
+from leasehold.sinks.beside.messages.parking import ParkedMessages
+
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from leasehold.sinks.beside.messages.parking import ParkedMessages
 
 __all__ = ["KeepsMessages", "KnownOfMessage", "MessageChange", "MessageName", "MessageOutcome", "SentAs"]
 
@@ -39,33 +40,6 @@ class MessageOutcome(StrEnum):
     DONE_BEFORE = "done before"
     OVERTAKEN = "overtaken"
     """Another message has changed the entity since its state was read, or an earlier one is parked: read it again."""
-
-
-@dataclass(frozen=True, slots=True)
-class SentAs:
-    """What its sender names a message by, as a digest, and for how many seconds another one of that name is the same.
-
-    The seconds are counted from when the first took effect to when the other was enqueued.
-    """
-
-    digest: str
-    remember: float
-
-
-@dataclass(frozen=True, slots=True)
-class MessageName:
-    """Names a message for good. `identity` is unique in the queue; the others say where it stands there.
-
-    `sent_as` is None for a message that is no other's duplicate.
-
-    `enqueued_time` is in seconds since the epoch, by the service's clock.
-    """
-
-    queue: str
-    identity: str
-    sequence_number: int
-    enqueued_time: float
-    sent_as: SentAs | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from leasehold.sinks.beside.messages.contract import KeepsMessages, MessageName
+from leasehold.former_names import former_name
+from leasehold.sinks.beside.messages.names import MessageName
 
-__all__ = ["ParkedMessage", "ParkedMessages", "ParksMessages"]
+__all__ = ["ParkedMessage", "ParkedMessages"]
 
 Key = tuple[Any, ...]
 
@@ -92,5 +93,5 @@ class ParkedMessages(Protocol):
         ...
 
 
-ParksMessages = KeepsMessages
-"""The former name of a part of it."""
+def __getattr__(name: str) -> object:
+    return former_name(__name__, name)

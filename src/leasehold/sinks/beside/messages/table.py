@@ -21,7 +21,8 @@ from typing import Any
 
 from leasehold.sinks.beside.keys import text_of
 from leasehold.sinks.beside.messages import rows
-from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome, SentAs
+from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageOutcome
+from leasehold.sinks.beside.messages.names import MessageName, SentAs
 from leasehold.sinks.beside.session import MINE, Session, mine_of
 from leasehold.sinks.rules.ordering import Key
 
