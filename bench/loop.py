@@ -25,7 +25,7 @@ from leasehold.cli.demo.command import PARTITIONS, PIPELINE
 from leasehold.cli.demo.data import FlightEvents
 from leasehold.hubs.log.hub import Keyless, LogHub
 from leasehold.pipeline_file import PipelineFile
-from leasehold.spark import EntityTable, open_session, read_pipeline_file
+from leasehold.spark import EntityTable, RowRules, open_session, read_pipeline_file
 from leasehold.spark.pipeline import PipelineRun
 
 Row = tuple[str, float, str, float | None, str]
@@ -69,7 +69,8 @@ def _file(place: Path, size: int, text: str = PIPELINE) -> PipelineFile:
 
 
 def _table(url: str, file: PipelineFile, pipeline: str) -> EntityTable:
-    return EntityTable(url, file.sink.table, keys=file.sink.keys, pipeline=pipeline, sequence_by=file.sink.sequence_by)
+    rules = RowRules(sequence_by=file.sink.sequence_by)
+    return EntityTable(url, file.sink.table, keys=file.sink.keys, pipeline=pipeline, rules=rules)
 
 
 class Marks:

@@ -36,7 +36,7 @@ from tests.peers.maven import jars
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.sinks import Batch, Sink, TableSpec, open_sink
-from leasehold.spark import EntityTable, MicroBatches, open_session
+from leasehold.spark import EntityTable, MicroBatches, Writing, open_session
 from postgres_sink_sides import (
     COLUMNS,
     PARTITIONS,
@@ -242,8 +242,8 @@ def _from_spark(stack: ExitStack, url: str, folder: Path, driver: ModuleType | N
     for way, table in tables.items():
         create(looking, table)
         _fill(stack, url, table, hub.identity, sizes)
-        stage_from = 0 if way == "staged" else _NEVER
-        ours[way] = EntityTable(url, table, keys=["id"], pipeline=_PIPELINE, stage_from=stage_from)
+        writing = Writing(stage_from=0 if way == "staged" else _NEVER)
+        ours[way] = EntityTable(url, table, keys=["id"], pipeline=_PIPELINE, writing=writing)
         stack.callback(ours[way].close)
     plain: dict[str, Side[DataFrame]] = {}
     if libraries is not None:

@@ -22,13 +22,13 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PROGRAM = """
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.spark import EntityTable, MicroBatches, open_session
+from leasehold.spark import EntityTable, MicroBatches, Writing, open_session
 
 LogHub.create("hub.db", partitions=2).send([Event(b'{"n": 1, "s": "a"}')] * 100, partition="0")
 spark = open_session("class archive")
 fence = ("hub", "partition", "sequenceNumber", "ownerLevel")
-keep = ("partition", "sequenceNumber")
-table = EntityTable("sqlite:///table.db", "events", mode="append", pipeline="loop", keep=keep)
+writing = Writing(keep=("partition", "sequenceNumber"))
+table = EntityTable("sqlite:///table.db", "events", mode="append", pipeline="loop", writing=writing)
 with MicroBatches(
     spark, "log:///hub.db", store="sqlite:///stores.db", pipeline="loop", schema="n BIGINT, s STRING",
     available_now=True,

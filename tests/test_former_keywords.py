@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from leasehold.config import OwnershipSettings
+from leasehold.errors import ConfigError
 from leasehold.former_keywords import Moved, former_keywords
 from leasehold.handlers import Bodies, Failures, HandledTable, Retries, Spread, Writes, entity
-from leasehold.model import LATEST, OwnerId, Positions
+from leasehold.model import LATEST, ConsumerGroup, OwnerId, Positions
 from leasehold.notices import Notices
 from leasehold.ownership import PartitionManager
 from leasehold.processors.events import EACH_BATCH, DeliverySettings, EventProcessor, Handlers
@@ -163,6 +164,32 @@ class Table:
     def on_partition_start(self, context: object) -> None: ...
 
     def on_partition_stop(self, context: object, reason: object) -> None: ...
+
+
+def test_of_an_entity_table(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from leasehold.spark import EntityTable, OwnershipRecords, RowRules, Writing
+
+    untyped: Callable[..., Any] = EntityTable
+    rules: dict[str, Any] = {"sequence_by": "at", "delete_when": "gone", "reject_by": "why"}
+    rules |= {"deduplicate_by": "id", "deduplicate_for": "10m"}
+    writing: dict[str, Any] = {"keep": ("hub",), "timeout": 7.0, "stage_from": 5, "stage_connections": 2}
+    writing["schema_evolution"] = "add"
+    group = ConsumerGroup("n", "h")
+    former = {**rules, **writing, "store": "memory://former", "group": group, "base": tmp_path}
+    made, said = formerly(untyped, "sqlite:///t.db", "t", pipeline="p", keys=["id"], **former)
+    given = made._again.args[1]
+    assert (given["rules"], given["writing"]) == (RowRules(**rules), Writing(**writing))
+    assert given["ownership"] == OwnershipRecords("memory://former", group)
+    assert made._again.args[0] == tmp_path
+    assert [each.partition(" is ")[2] for each in said] == [
+        f"EntityTable(rules=RowRules({', '.join(f'{name}=…' for name in rules)})) now",
+        f"EntityTable(writing=Writing({', '.join(f'{name}=…' for name in writing)})) now",
+        "EntityTable(ownership=OwnershipRecords(store=…, group=…)) now",
+        "EntityTable(runtime=Runtime(base=…)) now",
+    ]
+    with pytest.raises(ConfigError, match="store and group go together"):
+        untyped("sqlite:///t.db", "t", pipeline="p", keys=["id"], store="memory://former")
 
 
 def test_of_an_event_processor(tmp_path: Path) -> None:

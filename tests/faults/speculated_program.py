@@ -14,7 +14,7 @@ from leasehold.sinks.base import Stager
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.staged import StagedBatch
-from leasehold.spark import EntityTable, MicroBatches, open_session
+from leasehold.spark import EntityTable, MicroBatches, Writing, open_session
 from tests.spark.places import FENCE, QUICK
 from tests.spark.stagers import Slow
 from tests.waiting import until
@@ -52,7 +52,8 @@ def main(master: str, url: str, hub: str, folder: str, events: str, *kinds: str)
 
     PostgresSink.stager, PostgresSink.apply_staged = slow, marked  # type: ignore[method-assign, assignment]
     spark = open_session("speculation", {**CLUSTER, **SPECULATION}, master)
-    table = EntityTable(url, "flights", mode="append", pipeline="flights", keep=FENCE[1:3], stage_from=1)
+    writing = Writing(keep=FENCE[1:3], stage_from=1)
+    table = EntityTable(url, "flights", mode="append", pipeline="flights", writing=writing)
     options = {**QUICK, "available_now": True, "pipeline": "flights", "schema": "id STRING, n BIGINT"}
     options |= {"min_partitions": 4, "max_events_per_trigger": int(events)}
     with MicroBatches(spark, hub, store=f"sqlite:///{folder}/stores.db", **options) as batches:

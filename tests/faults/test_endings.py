@@ -19,11 +19,11 @@ from tests.waiting import take, until
 pytestmark = pytest.mark.timeout(1200)
 
 HEAD = """
-from leasehold.spark import EntityTable, MicroBatches, open_session
+from leasehold.spark import EntityTable, MicroBatches, Writing, open_session
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 spark = open_session("p", QUICK)
-table = EntityTable("sqlite:///table.db", "events", mode="append", pipeline="p", keep=("partition", "sequenceNumber"))
 FENCE = ("hub", "partition", "sequenceNumber", "ownerLevel")
+table = EntityTable("sqlite:///table.db", "events", mode="append", pipeline="p", writing=Writing(keep=FENCE[1:3]))
 """
 LOOP = """
 with MicroBatches(

@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame
 from leasehold.cli.checkpoints.spark_folder import committed_places
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.hubs.event_hubs.url import VARIABLE
-from leasehold.spark import EntityTable, EventHubsConnector, open_session
+from leasehold.runtime import Runtime
+from leasehold.spark import EntityTable, EventHubsConnector, Writing, open_session
 
 HUB, PARTITIONS = "flights", 2
 SECRET = f"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=bG9jYWw=;EntityPath={HUB}"
@@ -37,7 +38,8 @@ def main(folder: Path, jars: str, server: EventHubsServer) -> None:
     simulated.createEventHubs(HUB, PARTITIONS)
     source = EventHubsConnector(f"eventhubs://{server.namespace}/{HUB}")
     keep = ("partition", "sequenceNumber")
-    table = EntityTable("sqlite:///table.db", "entities", mode="append", keep=keep, pipeline="p", base=folder)
+    runtime, writing = Runtime(base=folder), Writing(keep=keep)
+    table = EntityTable("sqlite:///table.db", "entities", mode="append", pipeline="p", writing=writing, runtime=runtime)
 
     def apply(batch: DataFrame, batch_id: int) -> None:
         rows = source.events(batch)

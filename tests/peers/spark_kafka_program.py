@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from leasehold.spark import EntityTable, SparkKafkaSource, open_session
+from leasehold.runtime import Runtime
+from leasehold.spark import EntityTable, SparkKafkaSource, Writing, open_session
 from tests.waiting import NEVER, until
 
 
@@ -21,7 +22,8 @@ def main(folder: Path, name: str, url: str, jars: str, maximum: str, *options: s
     spark = open_session(name, conf, "local[1]")
     source = SparkKafkaSource(url)
     keep = ("partition", "sequenceNumber")
-    table = EntityTable("sqlite:///table.db", "entities", mode="append", keep=keep, pipeline="p", base=folder)
+    runtime, writing = Runtime(base=folder), Writing(keep=keep)
+    table = EntityTable("sqlite:///table.db", "entities", mode="append", pipeline="p", writing=writing, runtime=runtime)
 
     def apply(batch: DataFrame, batch_id: int) -> None:
         rows = source.events(batch).selectExpr(

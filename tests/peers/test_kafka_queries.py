@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from leasehold.errors import LeaseholdError
 from leasehold.hubs import open_hub
 from leasehold.model import Event
-from leasehold.spark import MicroBatches
+from leasehold.spark import MicroBatches, Writing
 from tests.peers.kafka_broker import Cluster
 from tests.spark.conftest import spark as spark
 from tests.spark.programs import Program
@@ -71,7 +71,7 @@ def test_a_topic_made_anew_under_a_query_is_another_hub_and_read_whole(
     one_broker: Cluster, topic: str, program: OnKafka, more: int
 ) -> None:
     program.send(10)
-    table = program.table(keep=("sequenceNumber", "hub"))
+    table = program.table(writing=Writing(keep=("sequenceNumber", "hub")))
     rows = program.rows(program.events(table, hub=program.url))
     query = program.start(rows, table.apply, available_now=False)
     until(lambda: query.exception() or table.row_count() >= 10, "the events of the first topic")
@@ -90,7 +90,7 @@ def test_a_topic_made_anew_between_the_planning_of_a_batch_and_its_reading(
     one_broker: Cluster, topic: str, program: OnKafka
 ) -> None:
     program.send(10)
-    table = program.table(keep=("sequenceNumber", "hub"))
+    table = program.table(writing=Writing(keep=("sequenceNumber", "hub")))
 
     def apply(rows: DataFrame, number: int) -> None:
         made_anew(one_broker, topic)
@@ -135,7 +135,7 @@ def test_a_topic_made_anew_under_a_loop_is_another_hub_and_read_whole(
     one_broker: Cluster, topic: str, program: OnKafka, more: int
 ) -> None:
     program.send(10)
-    table = program.table(keep=("sequenceNumber", "hub"))
+    table = program.table(writing=Writing(keep=("sequenceNumber", "hub")))
     stores = {"store": f"sqlite:///{program.folder}/stores.db", "pipeline": "p", "table": table}
 
     def run() -> None:

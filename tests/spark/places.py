@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.spark import EntityTable, MicroBatch, MicroBatches
+from leasehold.spark import EntityTable, MicroBatch, MicroBatches, Writing
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.waiting import NEVER
 
@@ -49,7 +49,7 @@ class Place:
         return MicroBatches(self.spark, self.hub.url, store=f"sqlite:///{self.folder}/stores.db", **given)
 
     def table(self, **settings: Any) -> EntityTable:
-        given = {"mode": "append", "pipeline": "p", "keep": ("partition", "sequenceNumber"), **settings}
+        given = {"mode": "append", "pipeline": "p", "writing": Writing(keep=FENCE[1:3]), **settings}
         url = f"sqlite:///{self.folder}/{given.pop('file', 'table.db')}"
         return EntityTable(url, given.pop("table", "events"), **given)
 

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, Ownership
-from leasehold.spark import EntityTable
+from leasehold.spark import EntityTable, Writing
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.spark.places import FENCE
 from tests.waiting import NEVER
@@ -47,7 +47,7 @@ class Program:
         self.hub.send([Event(body) for body in bodies], partition=partition)
 
     def table(self, name: str = "numbers", **settings: Any) -> EntityTable:
-        given = {"mode": "append", "pipeline": "p", "keep": ("partition", "sequenceNumber"), **settings}
+        given = {"mode": "append", "pipeline": "p", "writing": Writing(keep=FENCE[1:3]), **settings}
         return EntityTable(f"sqlite:///{self.folder}/table.db", name, **given)
 
     def events(self, *tables: EntityTable, **options: str) -> DataFrame:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leasehold.sinks.base import Stager
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.spark import EntityTable, MicroBatches, open_session
+from leasehold.spark import EntityTable, MicroBatches, Writing, open_session
 from tests.spark.places import FENCE, QUICK
 from tests.spark.stagers import KilledAt
 
@@ -25,7 +25,8 @@ def main(url: str, hub: str, folder: str, events: str, *points: str) -> None:
 
     PostgresSink.stager = killed  # type: ignore[method-assign]
     spark = open_session("staging tests", {"spark.sql.execution.arrow.maxRecordsPerBatch": "8"}, "local[2,3]")
-    table = EntityTable(url, "flights", mode="append", pipeline="flights", keep=FENCE[1:3], stage_from=1)
+    writing = Writing(keep=FENCE[1:3], stage_from=1)
+    table = EntityTable(url, "flights", mode="append", pipeline="flights", writing=writing)
     options = {**QUICK, "available_now": True, "pipeline": "flights", "schema": "id STRING, n BIGINT"}
     options |= {"min_partitions": 2, "max_events_per_trigger": int(events)}
     with MicroBatches(spark, hub, store=f"sqlite:///{folder}/stores.db", **options) as batches:

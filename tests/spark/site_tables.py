@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.spark import EntityTable, MicroBatches, open_session, read_json
+from leasehold.spark import EntityTable, MicroBatches, RowRules, open_session, read_json
 from tests.class_archive import QUICK as QUICK_JAVA
 from tests.spark.places import FENCE, QUICK
 from tests.spark.programs import FAST
@@ -33,14 +34,7 @@ STATIC = {
 }
 SCHEMA = "id STRING, Name STRING, at TIMESTAMP_LTZ, d DATE, amount DOUBLE, n BIGINT, gone BOOLEAN, tags ARRAY<STRING>"
 ROWS = ("id", "Name", "at", "d", "amount", "n", "gone", "tags", "enqueuedTime", "try_cast(Name AS INT) AS number")
-SETTINGS = {
-    "keys": ["id"],
-    "pipeline": "p",
-    "sequence_by": "at",
-    "delete_when": "gone",
-    "deduplicate_by": "at",
-    "deduplicate_for": "1h",
-}
+RULES = RowRules(sequence_by="at", delete_when="gone", deduplicate_by="at", deduplicate_for="1h")
 TIMES = (
     # In Berlin the clock goes from 02:00 to 03:00 at 01:00 UTC …
     *("2026-03-29T00:59:59.999999Z", "2026-03-29T01:00:00Z", "2026-03-29T02:30:00+01:00", "2026-03-29T02:30:00+02:00"),
@@ -65,7 +59,7 @@ def make_log(folder: Path, *, weight: int = 1) -> None:
 
 
 def by_loop(spark: SparkSession, folder: Path, to: Path, schema: str = SCHEMA) -> None:
-    table = EntityTable(f"sqlite:///{to}/loop.db", "things", **SETTINGS)  # type: ignore[arg-type]
+    table = EntityTable(f"sqlite:///{to}/loop.db", "things", keys=["id"], pipeline="p", rules=RULES)
     store = f"sqlite:///{to}/loop-stores.db"
     given = {**QUICK, "available_now": True, "pipeline": "p", "schema": schema}
     with MicroBatches(spark, f"log:///{folder}/hub.db", store=store, **given) as batches:
@@ -81,7 +75,8 @@ def by_query(
     schema: str = SCHEMA,
     transform: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> None:
-    table = EntityTable(f"sqlite:///{to}/query.db", "things", reject_by="why", **SETTINGS)  # type: ignore[arg-type]
+    rules = replace(RULES, reject_by="why")
+    table = EntityTable(f"sqlite:///{to}/query.db", "things", keys=["id"], pipeline="p", rules=rules)
     options = {"hub": f"log:///{folder}/hub.db", "store": f"sqlite:///{to}/query-stores.db", **FAST}
     options |= {"maxEventsPerTrigger": "700", **table.stream_options()}
     events = spark.readStream.format("leasehold").options(**options).load()

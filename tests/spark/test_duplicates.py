@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +14,7 @@ from leasehold.model import Event
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table import BatchResult
-from leasehold.spark import EntityTable
+from leasehold.spark import EntityTable, RowRules
 from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.jobs import jobs_on
 from leasehold.spark.loop.orders import Order
@@ -24,7 +23,7 @@ from leasehold.spark.plan.batch import BatchTransform
 from leasehold.spark.plan.offsets import ReadRange
 from tests.spark.places import FENCE, Place
 
-BY: dict[str, Any] = {"deduplicate_by": "properties['id']", "deduplicate_for": "10m"}
+BY = RowRules(deduplicate_by="properties['id']", deduplicate_for="10m")
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def test_what_was_sent_twice_is_applied_once(place: Place) -> None:
     """In one batch, in two, from two partitions; a filtered event counts as the first; none without an identity."""
     send(place, "0", ("a", 1), ("a", 2), (None, 3), (None, 4), ("b", 9), ("b", 5), ("c", 6))
     send(place, "1", ("c", 7), ("d", 8))
-    table = place.table(**BY)
+    table = place.table(rules=BY)
     done = apply_all(place, table)
     assert (done.applied, done.duplicates) == (5, 3)
     rows = [n for (n,) in place.rows()]
@@ -63,22 +62,22 @@ def test_what_was_sent_twice_is_applied_once(place: Place) -> None:
     assert len({6, 7} & set(rows)) == 1
     assert table.totals.duplicates == 3
     send(place, "1", ("d", 10), ("e", 11))
-    assert apply_all(place, place.table(**BY)) == BatchResult(applied=1, duplicates=1)
+    assert apply_all(place, place.table(rules=BY)) == BatchResult(applied=1, duplicates=1)
 
 
 def test_a_wrong_setting_is_refused_by_its_name(place: Place) -> None:
     with pytest.raises(ConfigError, match="deduplicate_for"):
-        place.table(deduplicate_by="n")
+        RowRules(deduplicate_by="n")
     with pytest.raises(ConfigError, match="deduplicate_by"):
-        place.table(deduplicate_for=5.0)
+        RowRules(deduplicate_for=5.0)
     with pytest.raises(ConfigError, match="10"):
-        place.table(deduplicate_by="n", deduplicate_for="10")
+        RowRules(deduplicate_by="n", deduplicate_for="10")
     send(place, "0", ("a", 1))
-    table = place.table(deduplicate_by="nothing", deduplicate_for=5.0)
+    table = place.table(rules=RowRules(deduplicate_by="nothing", deduplicate_for=5.0))
     with pytest.raises(ConfigError, match="deduplicate_by = 'nothing'"):
         apply_all(place, table)
     with pytest.raises(ConfigError, match="`unseen` cannot tell"):
-        place.table(**BY).unseen(place.spark.range(0), 1)
+        place.table(rules=BY).unseen(place.spark.range(0), 1)
 
 
 def test_in_a_query_it_is_over_the_rows_that_are_applied(place: Place) -> None:
@@ -91,7 +90,7 @@ def test_in_a_query_it_is_over_the_rows_that_are_applied(place: Place) -> None:
         )
         return frame.withColumn("enqueuedTime", F.timestamp_seconds(times))
 
-    table = place.table(deduplicate_by="id", deduplicate_for=60.0)
+    table = place.table(rules=RowRules(deduplicate_by="id", deduplicate_for=60.0))
     assert table.apply_batch(rows((0, "a", 0), (1, "a", 30), (2, None, 31))) == BatchResult(2, duplicates=1)
     assert table.apply_batch(rows((3, "a", 59), (4, "a", 61))) == BatchResult(1, duplicates=1)
 
@@ -109,8 +108,8 @@ def test_a_pipeline_file_reads_what_the_identity_needs(place: Place) -> None:
     assert (file.source.deduplicate_by, file.deduplicate_for) == ("concat(properties['id'], ':', n)", 3600.0)
     assert "deduplicate_by" not in file.loop_options()
     send(place, "0", ("a", 1), ("a", 1), ("a", 2), ("b", 1), (None, 3))
-    table = EntityTable(file.sink_url, "events", mode="append", pipeline="p",
-                        deduplicate_by=file.source.deduplicate_by, deduplicate_for=file.deduplicate_for)  # fmt: skip
+    rules = RowRules(deduplicate_by=file.source.deduplicate_by, deduplicate_for=file.deduplicate_for)
+    table = EntityTable(file.sink_url, "events", mode="append", pipeline="p", rules=rules)
     transform = BatchTransform(file, place.spark)
     columns = ("sequenceNumber", "partition", "enqueuedTime", "properties", "hub", "ownerLevel")
     spec = ReadSpec(place.hub.url, columns, 1000, None, transform.bodies())

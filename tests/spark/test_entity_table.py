@@ -6,7 +6,7 @@ import json
 import pickle
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,21 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.errors import ConfigError, OwnerLevelWentBack, SchemaMismatch
 from leasehold.model import ConsumerGroup, Ownership, OwnershipListing
-from leasehold.notices import TableApplied
+from leasehold.notices import Notices, TableApplied
+from leasehold.runtime import Runtime
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult
-from leasehold.spark.table.entity_table import EntityTable
+from leasehold.spark import EntityTable, OwnershipRecords, RowRules, Writing
 from leasehold.stores.base import StoreFeatures
 from tests.waiting import until
 
 FENCE = "hub STRING, partition STRING, sequenceNumber BIGINT, ownerLevel BIGINT"
+NOT_NEGATIVE = RowRules(reject_by="IF(n < 0, concat('below zero: ', n), NULL)")
 
 
 def table(folder: Path, **settings: Any) -> EntityTable:
-    return EntityTable("sqlite:///t.db", "flights", base=folder, **{"keys": ("tail",), "pipeline": "p", **settings})
+    given = {"keys": ("tail",), "pipeline": "p", "runtime": Runtime(base=folder), **settings}
+    return EntityTable("sqlite:///t.db", "flights", **given)
 
 
 def events(spark: SparkSession, schema: str, *rows: Sequence[Any], level: int = 1, first: int = 0) -> DataFrame:
@@ -80,7 +83,7 @@ def test_types(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_explode_keeps_every_row_and_replays_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    entities = table(tmp_path, mode="append", keys=None, keep=("partition", "sequenceNumber"))
+    entities = table(tmp_path, mode="append", keys=None, writing=Writing(keep=("partition", "sequenceNumber")))
     df = events(spark, "tails ARRAY<STRING>", (["b", "a", "b"],), ([],), (["c"],)).select(
         F.explode("tails").alias("tail"), "hub", "partition", "sequenceNumber", "ownerLevel"
     )
@@ -91,14 +94,14 @@ def test_explode_keeps_every_row_and_replays_change_nothing(spark: SparkSession,
 
 
 def test_delete_when(spark: SparkSession, tmp_path: Path) -> None:
-    entities = table(tmp_path, delete_when="status = 'cancelled'")
+    entities = table(tmp_path, rules=RowRules(delete_when="status = 'cancelled'"))
     rows = [("a", "x"), ("b", "cancelled"), ("a", "cancelled"), ("b", None), ("c", "y")]
     assert entities.apply_batch(events(spark, "tail STRING, status STRING", *rows)).applied == 5
     assert look(tmp_path) == [("b", None), ("c", "y")]
 
 
 def test_sequence_by_decides_between_partitions(spark: SparkSession, tmp_path: Path) -> None:
-    entities = table(tmp_path, sequence_by="at", delete_when="status = 'gone'")
+    entities = table(tmp_path, rules=RowRules(sequence_by="at", delete_when="status = 'gone'"))
     df = events(spark, "tail STRING, status STRING, at TIMESTAMP_NTZ").limit(0)
     made = [
         ("a", "late", "2026-01-02", "0", 0),
@@ -129,21 +132,22 @@ def test_missing_columns_show_how_to_carry_them(spark: SparkSession, tmp_path: P
 
 def test_expressions_that_do_not_fit_name_their_setting(spark: SparkSession, tmp_path: Path) -> None:
     df = events(spark, "tail STRING, n INT", ("a", 1))
-    for settings, words in (
-        ({"sequence_by": "nope + 1"}, r"sequence_by = 'nope \+ 1': not an expression over the columns tail, n, hub"),
-        ({"sequence_by": "1 +"}, "sequence_by = '1 \\+'"),
-        ({"delete_when": "n"}, "delete_when = 'n': not a condition"),
-        ({"sequence_by": "n > 1"}, "sequence_by: gives a bool"),
-        ({"sequence_by": "INTERVAL '1' YEAR"}, "gives a interval year"),
+    for rules, words in (
+        (RowRules(sequence_by="nope + 1"), r"sequence_by = 'nope \+ 1': not an expression over the columns tail, n"),
+        (RowRules(sequence_by="1 +"), "sequence_by = '1 \\+'"),
+        (RowRules(delete_when="n"), "delete_when = 'n': not a condition"),
+        (RowRules(sequence_by="n > 1"), "sequence_by: gives a bool"),
+        (RowRules(sequence_by="INTERVAL '1' YEAR"), "gives a interval year"),
     ):
         for use in ("check", "apply_batch"):
             with pytest.raises(ConfigError, match=words):
-                getattr(table(tmp_path, **settings), use)(df)
+                getattr(table(tmp_path, rules=rules), use)(df)
 
 
 def test_names_of_helpers_do_not_collide(spark: SparkSession, tmp_path: Path) -> None:
     df = events(spark, "tail STRING, _leasehold_sequence_by INT, `_Leasehold_Delete_When` STRING", ("a", 7, "x"))
-    table(tmp_path, sequence_by="_leasehold_sequence_by", delete_when="tail = 'z'").apply(df, 0)
+    rules = RowRules(sequence_by="_leasehold_sequence_by", delete_when="tail = 'z'")
+    table(tmp_path, rules=rules).apply(df, 0)
     assert look(tmp_path) == [("a", 7, "x")]
 
 
@@ -162,7 +166,7 @@ def test_rejected_events_are_set_aside_in_the_same_transaction(spark: SparkSessi
 
 
 def test_rows_with_a_reason_are_rejected_in_the_one_action(spark: SparkSession, tmp_path: Path) -> None:
-    entities = table(tmp_path, reject_by="IF(n < 0, concat('below zero: ', n), NULL)")
+    entities = table(tmp_path, rules=NOT_NEGATIVE)
     df = events(spark, "tail STRING, n INT", ("a", 1), ("b", -2), ("c", 3), ("d", -4))
     told: list[TableApplied] = []
     entities.notices.subscribe(told.append, TableApplied)
@@ -176,13 +180,13 @@ def test_rows_with_a_reason_are_rejected_in_the_one_action(spark: SparkSession, 
         (3, '{"tail":"d","n":-4}', "below zero: -4"),
     ]
     with pytest.raises(ConfigError, match="reject_by = 'n': gives a int"):
-        table(tmp_path, reject_by="n").apply_batch(df)
+        table(tmp_path, rules=RowRules(reject_by="n")).apply_batch(df)
 
 
 def test_a_batch_of_rejects_alone_is_said_once(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    entities = table(tmp_path, reject_by="IF(n < 0, concat('below zero: ', n), NULL)")
+    entities = table(tmp_path, rules=NOT_NEGATIVE)
     df = events(spark, "tail STRING, n INT", ("a", -1), ("b", -2), ("c", 3), ("d", -4))
     for number, said in enumerate((1, 1, 1, 2)):
         entities.apply_batch(df.where(f"sequenceNumber = {number}"))
@@ -223,7 +227,7 @@ GROUP = ConsumerGroup("n", "h")
 
 def test_the_store_tells_a_zombie_from_a_wiped_store(spark: SparkSession, tmp_path: Path) -> None:
     store = Records(3)
-    entities = table(tmp_path, store=store, group=GROUP)
+    entities = table(tmp_path, ownership=OwnershipRecords(store, GROUP))
     entities.apply(events(spark, "tail STRING", ("a",), level=3), 0)
     late = events(spark, "tail STRING", ("late",), level=2, first=1)
     assert entities.apply_batch(late).refused_rows == 1
@@ -238,7 +242,7 @@ def test_the_store_tells_a_zombie_from_a_wiped_store(spark: SparkSession, tmp_pa
 
 
 def test_a_store_is_named_by_its_url(tmp_path: Path) -> None:
-    table(tmp_path, store="memory://entity-table", group=GROUP)
+    table(tmp_path, ownership=OwnershipRecords("memory://entity-table", GROUP))
 
 
 @pytest.mark.parametrize(
@@ -246,15 +250,12 @@ def test_a_store_is_named_by_its_url(tmp_path: Path) -> None:
     [
         ({"mode": "merge"}, "mode"),
         ({"keys": None}, "keys"),
-        ({"keys": None, "mode": "append", "delete_when": "true"}, "delete_when"),
-        ({"keys": None, "mode": "append", "sequence_by": "at"}, "sequence_by"),
-        ({"sequence_by": " "}, "sequence_by"),
+        ({"keys": None, "mode": "append", "rules": RowRules(delete_when="true")}, "delete_when"),
+        ({"keys": None, "mode": "append", "rules": RowRules(sequence_by="at")}, "sequence_by"),
         ({"pipeline": ""}, "pipeline"),
-        ({"timeout": 0}, "timeout"),
-        ({"timeout": float("nan")}, "timeout"),
-        ({"store": "memory://x"}, "group"),
-        ({"group": GROUP}, "store"),
-        ({"store": "memory://x", "group": GROUP, "consumer_group": "other"}, "group"),
+        ({"writing": Writing(schema_evolution="drop")}, "schema_evolution"),
+        ({"writing": Writing(keep=("body",))}, "keep"),
+        ({"ownership": OwnershipRecords("memory://x", GROUP), "consumer_group": "other"}, "group"),
     ],
 )
 def test_settings_are_checked_when_they_are_made(tmp_path: Path, settings: dict[str, Any], field: str) -> None:
@@ -265,13 +266,39 @@ def test_settings_are_checked_when_they_are_made(tmp_path: Path, settings: dict[
         EntityTable("/just/a/path", "flights", keys=("tail",), pipeline="p")
 
 
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: RowRules(sequence_by=" "), "sequence_by"),
+        (lambda: RowRules(delete_when=""), "delete_when"),
+        (lambda: RowRules(reject_by=" "), "reject_by"),
+        (lambda: Writing(timeout=0), "timeout"),
+        (lambda: Writing(timeout=float("nan")), "timeout"),
+        (lambda: OwnershipRecords("memory://x", None), "group"),  # type: ignore[arg-type]
+        (lambda: OwnershipRecords(None, GROUP), "store"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_refuses_what_it_can_tell_by_itself(make: Callable[[], object], field: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        make()
+    assert error.value.field == field
+
+
 def test_it_can_be_sent_elsewhere_and_says_what_it_holds(spark: SparkSession, tmp_path: Path) -> None:
-    entities = table(tmp_path)
+    """Without what has locks: a subscriber's list, and the clock of whoever made it."""
+    notices, told = Notices(), list[TableApplied]()
+    notices.subscribe(told.append, TableApplied)
+    rules, writing = RowRules(reject_by="IF(tail = 'c', 'not here', NULL)"), Writing(keep=("partition",))
+    entities = table(tmp_path, rules=rules, writing=writing, runtime=Runtime(base=tmp_path, notices=notices))
+    assert entities.notices is notices
     assert entities.row_count() == 0
     identity = entities.sink_identity()
     entities.apply(events(spark, "tail STRING", ("a",), ("b",)), 0)
     copy = pickle.loads(pickle.dumps(entities))  # noqa: S301 -- of our own making
     assert (copy.sink_identity(), copy.row_count(), copy.totals.batches) == (identity, 2, 0)
+    assert copy.apply_batch(events(spark, "tail STRING", ("c",), ("d",), first=2)) == BatchResult(applied=1, rejected=1)
+    assert look(tmp_path) == [("a", "0"), ("b", "0"), ("d", "0")]
+    assert len(told) == 1
     copy.set_watermarks("h", {"0": Watermark(7, 3)})
     assert entities.watermarks("h") == {"0": Watermark(7, 3)}
     entities.close()

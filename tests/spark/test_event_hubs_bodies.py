@@ -19,7 +19,8 @@ pytest.importorskip("azure.eventhub")
 from leasehold.emulators.amqp.messages import Message, data_message
 from leasehold.emulators.amqp.types import Described, Timestamp, ULong, encode
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
-from leasehold.spark.table.entity_table import EntityTable
+from leasehold.runtime import Runtime
+from leasehold.spark import EntityTable, RowRules
 
 _VALUE = 0x77
 
@@ -48,9 +49,8 @@ def test_a_message_without_a_body_deletes_and_an_amqp_value_is_json(
         ("emptied", data_message(b"", {})),
     ]
     memory.append("0", [Message(bare, key) for key, bare in sent])
-    table = EntityTable(
-        "sqlite:///t.db", "bodies", base=tmp_path, keys=("key",), pipeline="p", delete_when="body IS NULL"
-    )
+    rules, runtime = RowRules(delete_when="body IS NULL"), Runtime(base=tmp_path)
+    table = EntityTable("sqlite:///t.db", "bodies", keys=("key",), pipeline="p", rules=rules, runtime=runtime)
     events = spark.read.format("leasehold").options(hub=url, **table.stream_options()).load()
     rows = events.select(F.col("partitionKey").alias("key"), "body", "hub", "partition", "sequenceNumber", "ownerLevel")
     table.apply_batch(rows)

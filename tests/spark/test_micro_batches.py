@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.errors import ConfigError, DataLoss, EventsMissing, StaleBatch, UsageError
 from leasehold.model import Event
 from leasehold.notices import BatchDone, TableApplied
-from leasehold.spark import EntityTable, MicroBatch, MicroBatches, read_json
+from leasehold.spark import EntityTable, MicroBatch, MicroBatches, RowRules, Writing, read_json
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.spark.places import FENCE, Place, each, plain
 from tests.waiting import PATIENCE, until
@@ -246,7 +246,8 @@ def test_a_database_that_is_locked_at_the_first_batch_is_waited_for(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.send(2)
-    table = place.table(timeout=0.2)  # impatient: the lock is given up for good after the first of its calls
+    writing = Writing(timeout=0.2)  # impatient: the lock is given up for good after the first of its calls
+    table = place.table(writing=writing)
     table.row_count()
     zeros = []
     with sqlite3.connect(place.folder / "table.db", isolation_level=None) as other, place.batches() as batches:
@@ -400,7 +401,7 @@ def test_an_interval_lies_between_the_beginnings_of_batches(place: Place) -> Non
 def test_bodies_read_by_the_program_itself_and_rejected_by_their_reason(place: Place) -> None:
     place.send(3)
     place.hub.send([Event(b"oops")], partition="1")
-    table = place.table(reject_by="reason")
+    table = place.table(rules=RowRules(reject_by="reason"))
     with place.batches(schema=None) as batches:
         for batch in batches:
             read = read_json(batch.events, "id STRING, n BIGINT").select("id", "n", "body", "reason", *FENCE)

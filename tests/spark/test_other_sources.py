@@ -18,6 +18,7 @@ from leasehold.errors import ConfigError, HubError, SchemaMismatch
 from leasehold.hubs import open_hub
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.model import Event
+from leasehold.runtime import Runtime
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.spark import EntityTable, EventHubsConnector, SparkKafkaSource
 from leasehold.spark.plan.options import COLUMNS
@@ -43,7 +44,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> EntityTable:
-    return EntityTable("sqlite:///t.db", "rows", mode="append", pipeline="p", base=tmp_path)
+    return EntityTable("sqlite:///t.db", "rows", mode="append", pipeline="p", runtime=Runtime(base=tmp_path))
 
 
 def messages(spark: SparkSession, topic: str, *rows: Sequence[Any], headers: bool = False) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.spark import EntityTable
+from leasehold.spark import EntityTable, Writing
 from tests.spark.places import FENCE
 from tests.spark.programs import FAST, Program
 from tests.waiting import until
@@ -36,8 +36,9 @@ def test_a_partition_stolen_between_two_tables_that_lost_persisted_rows(spark: S
         url = f"eventhubs://127.0.0.1:{server.port}/eh?connection_string={quote(server.connection_string(), safe='')}"
         thief = Thief(url, tmp_path / "stores.db")
         thief.hub.send([Event(b"%d" % n) for n in range(600)], partition="0")
+        writing = Writing(keep=("sequenceNumber",))
         even, odd = (
-            EntityTable(f"sqlite:///{tmp_path}/t.db", name, mode="append", pipeline="p", keep=("sequenceNumber",))
+            EntityTable(f"sqlite:///{tmp_path}/t.db", name, mode="append", pipeline="p", writing=writing)
             for name in ("even", "odd")
         )
         stolen: list[int] = []
@@ -85,7 +86,7 @@ def test_rejected_events_that_would_be_read_by_themselves_are_refused(program: P
 
 def test_a_log_made_anew_under_a_query_is_another_log_and_read_whole(program: Program) -> None:
     program.send(10, "0")
-    table = program.table(keep=("sequenceNumber", "hub"))
+    table = program.table(writing=Writing(keep=("sequenceNumber", "hub")))
     rows = program.rows(program.events(table))
     query = program.start(rows, table.apply, available_now=False)
     until(lambda: query.exception() or table.row_count() >= 10, "the events of the first log")

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, Ownership
-from leasehold.spark import for_each_batch
+from leasehold.spark import RowRules, for_each_batch
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.options import parse_options
 from leasehold.spark.session.endings import silence
@@ -100,7 +100,7 @@ def test_a_cast_that_fails_ends_the_query_with_what_to_do(program: Program, capl
     assert "try_cast, leasehold.spark.read_json), reject them with reject_by, or let `leasehold run`" in caplog.text
     assert table.row_count() == 0
     # So guarded, the same batch goes through, and the event is told.
-    guarded = program.table(reject_by="CASE WHEN n IS NULL THEN 'no number' END")
+    guarded = program.table(rules=RowRules(reject_by="CASE WHEN n IS NULL THEN 'no number' END"))
     rows = program.events(guarded).selectExpr("try_cast(string(body) AS INT) AS n", "body", *FENCE)
     program.start(rows.drop("body"), guarded.apply, scratch="mended").awaitTermination()
     assert program.numbers() == list(range(10))

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold.errors import LeaseholdError, SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
 from leasehold.sinks.rules.batch import Batch
+from leasehold.spark import RowRules
 from leasehold.spark.stream.query_batches import ReadByQuery, check_marks
 from tests.spark.places import FENCE
 from tests.spark.programs import Program
@@ -52,7 +53,7 @@ def test_rows_of_other_events_than_the_batchs_are_refused_before_anything_is_wri
             "of partition '1'",
         ),
     }
-    rejecting = program.table(reject_by="CASE WHEN n >= 3 THEN 'large' END")
+    rejecting = program.table(rules=RowRules(reject_by="CASE WHEN n >= 3 THEN 'large' END"))
     tried = []
 
     def apply(rows: DataFrame, batch: int) -> None:

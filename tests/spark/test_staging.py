@@ -26,7 +26,7 @@ from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.staged import StagedBatch
-from leasehold.spark import EntityTable, MicroBatches, read_json
+from leasehold.spark import EntityTable, MicroBatches, RowRules, Writing, read_json
 from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.jobs import jobs_on
 from leasehold.spark.loop.orders import Order
@@ -43,6 +43,7 @@ from tests.waiting import until
 
 KEPT = [(f"{partition}-{key}", n) for partition in "01" for key, n in ((0, 9), (1, 7), (2, 8))]
 LEFT = "SELECT count(*) FROM leasehold_staged"
+STAGED = Writing(stage_from=1)
 
 
 @pytest.fixture
@@ -85,25 +86,29 @@ def staging_by(monkeypatch: pytest.MonkeyPatch, made: Callable[[Stager], Stager]
 
 
 def applied(
-    spark: SparkSession, place: Place, hub: LogHub, folder: Path, select: str = "n", **settings: Any
+    spark: SparkSession,
+    place: Place,
+    hub: LogHub,
+    folder: Path,
+    *,
+    rules: RowRules | None = None,
+    writing: Writing = STAGED,
+    **more: Any,
 ) -> EntityTable:
-    """The table, after a loop over all events."""
-    given = {"keys": ["id"], "pipeline": "flights", "stage_from": 1, **settings}
-    tasks = {"min_partitions": given.pop("min_partitions")} if "min_partitions" in given else {}
-    table = EntityTable(place.url, "flights", **given)
-    options = {**QUICK, "available_now": True, "pipeline": "flights", "schema": "id STRING, n BIGINT", **tasks}
+    """The table, after a loop over all events; `more` are options of the loop."""
+    table = EntityTable(place.url, "flights", keys=["id"], pipeline="flights", rules=rules, writing=writing)
+    options = {**QUICK, "available_now": True, "pipeline": "flights", "schema": "id STRING, n BIGINT", **more}
     with MicroBatches(spark, hub.url, store=f"sqlite:///{folder}/stores.db", **options) as batches:
         for batch in batches:
-            table.apply(batch.events.selectExpr("id", f"{select} AS n", *FENCE), batch)
+            table.apply(batch.events.select("id", "n", *FENCE), batch)
     return table
 
 
 def test_rows_and_rejects_come_from_tasks_and_a_small_batch_from_the_driver(
     spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, staged: list[int]
 ) -> None:
-    applied(
-        spark, place, hub, tmp_path, reject_by="IF(n = 4, 'four', NULL)", delete_when="n = 9", sequence_by="n"
-    ).close()
+    rules = RowRules(reject_by="IF(n = 4, 'four', NULL)", delete_when="n = 9", sequence_by="n")
+    applied(spark, place, hub, tmp_path, rules=rules).close()
     assert sum(staged) == 22
     assert place.look("SELECT id, n FROM flights ORDER BY id") == [one for one in KEPT if one[1] != 9]
     aside = "SELECT partition, sequence_number, body, reason FROM flights_rejected ORDER BY 1, 2"
@@ -114,8 +119,7 @@ def test_rows_and_rejects_come_from_tasks_and_a_small_batch_from_the_driver(
     assert bytes(rejected[1][2]) == b"?"
     assert place.look(LEFT) == [(0,)]
     hub.send([Event(b'{"id": "0-0", "n": 11}')], partition="0")
-    again = {"reject_by": "IF(n = 4, 'four', NULL)", "delete_when": "n = 9", "sequence_by": "n"}
-    applied(spark, place, hub, tmp_path, **again, stage_from=2).close()
+    applied(spark, place, hub, tmp_path, rules=rules, writing=Writing(stage_from=2)).close()
     assert sum(staged) == 22
     assert place.look("SELECT n FROM flights WHERE id = '0-0'") == [(11,)]
 
@@ -153,7 +157,8 @@ def test_no_more_tasks_stage_at_a_time_than_connections_are_allowed(
 
     monkeypatch.setattr(PostgresSink, "apply_staged", noted)
     kept = f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY%{place.schema}%leasehold_staged%'"
-    applied(spark, place, hub, tmp_path, stage_connections=1, min_partitions=2).close()
+    writing = Writing(stage_from=1, stage_connections=1)
+    applied(spark, place, hub, tmp_path, writing=writing, min_partitions=2).close()
     assert set(attempts) == {1}
     until(lambda: place.look(kept) == [(0,)], "the server to end what a task has closed")
     assert place.look("SELECT id, n FROM flights ORDER BY id") == KEPT
@@ -162,8 +167,8 @@ def test_no_more_tasks_stage_at_a_time_than_connections_are_allowed(
 def test_what_was_sent_twice_is_dropped_of_what_tasks_have_staged(
     spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, staged: list[int]
 ) -> None:
-    by = {"deduplicate_by": "id", "deduplicate_for": "1h", "reject_by": "IF(n IN (1, 4), 'odd', NULL)"}
-    table = applied(spark, place, hub, tmp_path, **by)
+    rules = RowRules(deduplicate_by="id", deduplicate_for="1h", reject_by="IF(n IN (1, 4), 'odd', NULL)")
+    table = applied(spark, place, hub, tmp_path, rules=rules)
     assert sum(staged) == 22
     assert (table.totals.applied, table.totals.duplicates, table.totals.rejected) == (4, 14, 4)
     assert place.look("SELECT id, n FROM flights ORDER BY id") == [("0-0", 0), ("0-2", 2), ("1-0", 0), ("1-2", 2)]
@@ -176,7 +181,8 @@ def test_what_was_sent_twice_is_dropped_of_what_tasks_have_staged(
 def test_a_batch_of_a_query_is_staged_if_its_rows_are_the_querys(
     spark: SparkSession, place: Place, hub: LogHub, tmp_path: Path, staged: list[int]
 ) -> None:
-    table = EntityTable(place.url, "flights", keys=["id"], pipeline="flights", reject_by="reason", stage_from=20)
+    rules, writing = RowRules(reject_by="reason"), Writing(stage_from=20)
+    table = EntityTable(place.url, "flights", keys=["id"], pipeline="flights", rules=rules, writing=writing)
     source = spark.readStream.format("leasehold").option("hub", hub.url)
     source = source.option("store", f"sqlite:///{tmp_path}/stores.db")
     events = source.options(**FAST, **table.stream_options()).load()
@@ -203,7 +209,7 @@ def test_a_batch_of_a_query_is_staged_if_its_rows_are_the_querys(
 def test_what_is_no_number_is_refused_by_name(name: str, value: int) -> None:
     given: dict[str, Any] = {name: value}
     with pytest.raises(ConfigError, match=rf"^{name} = {value}: .* or more, or None"):
-        EntityTable("postgresql://me@127.0.0.1:1/db", "t", keys=["id"], pipeline="p", **given)
+        Writing(**given)
 
 
 @pytest.mark.parametrize("kind", [CutOff, WithoutDriver])

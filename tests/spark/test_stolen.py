@@ -18,7 +18,7 @@ pytest.importorskip("azure.eventhub")
 from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import LeaseholdError
 from leasehold.model import Event
-from leasehold.spark import EntityTable, MicroBatches
+from leasehold.spark import EntityTable, MicroBatches, Writing
 from tests.spark.places import QUICK
 from tests.spark.thieves import Thief
 
@@ -31,9 +31,8 @@ def test_stolen_in_mid_batch(spark: SparkSession, tmp_path: Path, times: int) ->
     with EventHubsServer({"eh": MemoryHub(2)}) as server:
         url = f"eventhubs://127.0.0.1:{server.port}/eh?connection_string={quote(server.connection_string(), safe='')}"
         thief = Thief(url, tmp_path / "stores.db")
-        table = EntityTable(
-            f"sqlite:///{tmp_path}/t.db", "events", mode="append", pipeline="p", keep=("partition", "sequenceNumber")
-        )
+        writing = Writing(keep=("partition", "sequenceNumber"))
+        table = EntityTable(f"sqlite:///{tmp_path}/t.db", "events", mode="append", pipeline="p", writing=writing)
         sent = 0
         batches = MicroBatches(
             spark,

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
-from leasehold.spark import EntityTable, MicroBatches, open_session
+from leasehold.runtime import Runtime
+from leasehold.spark import EntityTable, MicroBatches, Writing, open_session
 from tests.waiting import NEVER, take
 
 
 def main(folder: Path) -> None:
     spark = open_session("loop", {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "2"}, "local[1]")
-    table = EntityTable(
-        "sqlite:///table.db", "entities", mode="append", pipeline="p", keep=["partition", "sequenceNumber"], base=folder
-    )
+    writing, runtime = Writing(keep=["partition", "sequenceNumber"]), Runtime(base=folder)
+    table = EntityTable("sqlite:///table.db", "entities", mode="append", pipeline="p", writing=writing, runtime=runtime)
     with MicroBatches(
         spark,
         f"log:///{folder}/hub.db",

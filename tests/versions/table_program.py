@@ -11,15 +11,15 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from leasehold.spark import EntityTable, open_session
+from leasehold.runtime import Runtime
+from leasehold.spark import EntityTable, RowRules, open_session
 from tests.waiting import take
 
 
 def main(folder: Path, checkpoint: str, *options: str) -> None:
     spark = open_session("table", {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "1"}, "local[1]")
-    table = EntityTable(
-        "sqlite:///table.db", "entities", keys=["id"], pipeline="p", delete_when="n % 10 = 3", base=folder
-    )
+    rules, runtime = RowRules(delete_when="n % 10 = 3"), Runtime(base=folder)
+    table = EntityTable("sqlite:///table.db", "entities", keys=["id"], pipeline="p", rules=rules, runtime=runtime)
 
     def apply(batch: DataFrame, batch_id: int) -> None:
         table.apply(batch, batch_id)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leasehold.spark.stream.registration import register
     from leasehold.spark.table.entity_table import EntityTable
     from leasehold.spark.table.other_sources import EventHubsConnector, SparkKafkaSource
+    from leasehold.spark.table.settings import OwnershipRecords, RowRules, Writing
     from leasehold.spark.table.unseen import Piece, Unseen
 
 __all__ = [
@@ -29,12 +30,15 @@ __all__ = [
     "HandledOnSpark",
     "MicroBatch",
     "MicroBatches",
+    "OwnershipRecords",
     "Piece",
     "PipelineRun",
     "Progress",
+    "RowRules",
     "SparkKafkaSource",
     "Terminated",
     "Unseen",
+    "Writing",
     "end_quietly",
     "for_each_batch",
     "open_session",
@@ -49,12 +53,15 @@ _HOMES = {
     "HandledOnSpark": "leasehold.spark.handlers.table",
     "MicroBatch": "leasehold.spark.loop.batch",
     "MicroBatches": "leasehold.spark.loop.micro_batches",
+    "OwnershipRecords": "leasehold.spark.table.settings",
     "Piece": "leasehold.spark.table.unseen",
     "PipelineRun": "leasehold.spark.pipeline",
     "Progress": "leasehold.spark.pipeline",
+    "RowRules": "leasehold.spark.table.settings",
     "SparkKafkaSource": "leasehold.spark.table.other_sources",
     "Terminated": "leasehold.spark.session.endings",
     "Unseen": "leasehold.spark.table.unseen",
+    "Writing": "leasehold.spark.table.settings",
     "end_quietly": "leasehold.spark.session.endings",
     "for_each_batch": "leasehold.spark.stream.foreach",
     "open_session": "leasehold.spark.session.opening",

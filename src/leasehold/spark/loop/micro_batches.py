@@ -109,7 +109,7 @@ class MicroBatches:
         if bodies is not None and is_connect(spark):
             raise UsageError(
                 "over Spark Connect tasks cannot set bodies aside: leave schema out, and read them with "
-                'leasehold.spark.read_json(batch.events, schema) and EntityTable(reject_by="reason")'
+                'leasehold.spark.read_json(batch.events, schema) and EntityTable(rules=RowRules(reject_by="reason"))'
             )
         if self._settings.on_error == "reject" and is_connect(spark):
             raise ConfigError(

@@ -85,8 +85,8 @@ def read_json(
     """Read the JSON in the column `body` of `df` as `schema`: its columns come before those of `df`.
 
     A body that is not exactly one JSON object that fits the schema gives nulls, and says why in the column `reason`,
-    which is null where the body is good; `EntityTable(reject_by=reason)` sets such rows aside. Nothing is altered to
-    make it fit. With `rescue`, that column has the fields that the schema does not know, as JSON; with
+    which is null where the body is good; a table with `RowRules(reject_by=reason)` sets such rows aside. Nothing is
+    altered to make it fit. With `rescue`, that column has the fields that the schema does not know, as JSON; with
     `timestamps="truncate"`, times that are finer than a microsecond are cut. docs/table.md has what each type takes.
     """
     columns = body_schema(schema, [*df.columns, reason], rescue=rescue)

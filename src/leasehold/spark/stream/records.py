@@ -1,7 +1,7 @@
 """The ownership records that an entity table looks at where no `MicroBatches` brings them: with `foreachBatch`.
 
-Owns the question to the ownership store whether a refused range is a zombie's, and the rules of the settings `store`
-and `group`. Refuses rows of several hubs, since the records are those of one.
+Owns the question to the ownership store whether a refused range is a zombie's. Refuses rows of several hubs, since the
+records are those of one.
 """
 
 from __future__ import annotations
@@ -38,23 +38,5 @@ class Records:
                 "group",
                 str(self._group),
                 f"the DataFrame has rows of {len(hubs)} hubs, and store and group are for one",
-                "Give each hub an EntityTable of its own, or leave store and group out",
+                "Give each hub an EntityTable of its own, or leave ownership out",
             )
-
-
-def check_records(store: OwnershipStore | str | None, group: ConsumerGroup | None, consumer_group: str) -> None:
-    """Refuse one of `store` and `group` without the other, and the group of another reader than the table's."""
-    if (store is None) != (group is None):
-        raise ConfigError(
-            "store" if store is None else "group",
-            None,
-            "store and group go together: the store is asked for the ownership records of the group",
-            "Give both; the group is hub.consumer_group(name)",
-        )
-    if group is not None and group.name != consumer_group:
-        raise ConfigError(
-            "group",
-            str(group),
-            f"not the consumer group {consumer_group!r} that the watermarks are kept for",
-            f"Add consumer_group={group.name!r}",
-        )

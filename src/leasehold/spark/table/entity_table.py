@@ -19,10 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from leasehold.config import check_number
-from leasehold.errors import UsageError
-from leasehold.model import ConsumerGroup, EventRange
-from leasehold.notices import Notice, Notices
+from leasehold.errors import ConfigError, UsageError
+from leasehold.former_keywords import former_keywords
+from leasehold.model import EventRange
+from leasehold.notices import Notice
+from leasehold.runtime import Runtime
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.features import DUPLICATES, EVOLUTION, require
@@ -35,24 +36,23 @@ from leasehold.spark.session.empty import no_rows
 from leasehold.spark.session.versions import check_release, schema_of, to_arrow
 from leasehold.spark.stream.foreach import run_of
 from leasehold.spark.stream.query_batches import QueryBatch, QueryBatches
-from leasehold.spark.stream.records import Records, check_records
+from leasehold.spark.stream.records import Records
 from leasehold.spark.stream.stream_tables import options_of
 from leasehold.spark.table.counting import Counting
 from leasehold.spark.table.expressions import (
     Prepared,
     Reading,
-    check_expressions,
-    check_text,
     check_types,
     with_expression,
     with_rejected,
 )
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
 from leasehold.spark.table.of_loop import LoopBatch, MetTable
-from leasehold.spark.table.staging import Beside, Staging, check_staging
+from leasehold.spark.table.settings import FORMER, OwnershipRecords, RowRules, Writing
+from leasehold.spark.table.staging import Beside, Staging
 from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
-from leasehold.stores import OwnershipStore, open_store
+from leasehold.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,59 +69,40 @@ class EntityTable:
     `postgresql://…`. A file and the table are made when they are missing, the table from the columns of the first
     DataFrame.
 
-    mode, keys      `upsert`, the default, keeps the last event of each key; `append` every event, and takes no keys
     pipeline        the table belongs to the pipeline of this name; another one is refused
+    mode, keys      `upsert`, the default, keeps the last event of each key; `append` every event, and takes no keys
     consumer_group  the watermarks are kept for this reader of the hub
-    sequence_by     a Spark SQL expression: of two events of a key the one with the higher value counts.
-                    Needed where events of one key come from several partitions. The table remembers it: another one,
-                    or a delete_when where there was none, is refused until all events are read again
-    delete_when     a Spark SQL condition: an event for which it is true deletes its entity
-    reject_by       a Spark SQL expression that gives the reason why a row is rejected, null where it is good: rejected
-                    rows go to `<table>_rejected`, in the same transaction. A column of this name is not stored
-    keep            which of hub, partition, sequenceNumber and ownerLevel are stored as well
-    store, group    for `foreachBatch`: the ownership store, or its URL, and the consumer group of the hub that is read.
-                    With them a zombie's batch is told from a store that was wiped; without, both are dropped with a
-                    warning. A batch of `MicroBatches` brings them with it
-    timeout         seconds to wait for another writer of the database
-    deduplicate_by  a Spark SQL expression over the events before the transform (with `foreachBatch`: over the
-                    DataFrame): an event for which an earlier one gave the same value, not null, is dropped
-    deduplicate_for if they were enqueued at most so long after one another: seconds, or a text such as "10m"
-
-    stage_from      in Postgres: batches of at least this many events, of `MicroBatches` or of a query on
-                    `format("leasehold")`, are brought into the database by Spark's tasks, and do not pass through the
-                    driver. Default: no batch, which is quicker where the driver keeps up
-    stage_connections  at most this many tasks of a batch do that, a connection each, closed at its end. Default: all
-    schema_evolution  "add": columns of the DataFrame that the table has not are added to it, empty for the rows that
-                    are there. Without it they are refused
+    rules           what becomes of a row: `RowRules(…)` says which event of a key is later, which deletes its entity,
+                    which is rejected, and which is a duplicate. Default: the events of a key count in the order of
+                    their partition, and none is deleted, rejected or dropped
+    writing         how rows are written: `Writing(…)` has the columns that are stored as well or may be added, the
+                    time-out, and from which size on Spark's tasks write a batch. Default: `Writing()`
+    ownership       for `foreachBatch`: `OwnershipRecords(…)`, so that a zombie's batch is told from a store that was
+                    wiped. Default: both are dropped with a warning. A batch of `MicroBatches` brings them with it
+    runtime         what a relative path in a URL is relative to, and notices, which are the table's `notices`. Over
+                    Spark Connect the server gets the former alone
 
     Raises `ConfigError` at once for settings that do not go together.
     """
 
+    @former_keywords(*FORMER)
     def __init__(
         self,
         url: str,
         table: str,
         *,
+        pipeline: str,
         keys: Sequence[str] | None = None,
         mode: str = "upsert",
-        pipeline: str,
         consumer_group: str = "$Default",
-        sequence_by: str | None = None,
-        delete_when: str | None = None,
-        reject_by: str | None = None,
-        keep: Sequence[str] = (),
-        store: OwnershipStore | str | None = None,
-        group: ConsumerGroup | None = None,
-        base: Path | None = None,
-        timeout: float = 10.0,
-        deduplicate_by: str | None = None,
-        deduplicate_for: float | str | None = None,
-        stage_from: int | None = None,
-        stage_connections: int | None = None,
-        schema_evolution: str | None = None,
+        rules: RowRules | None = None,
+        writing: Writing | None = None,
+        ownership: OwnershipRecords | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name != "self"}  # nothing else is there yet
-        self._again = partial(EntityTable, **given)
+        given = {name: value for name, value in locals().items() if name not in ("self", "runtime")}
+        rules, writing, runtime = rules or RowRules(), writing or Writing(), runtime or Runtime()
+        self._again = partial(_made_again, runtime.base, given)
         check_release()
         spec = TableSpec(
             name=table,
@@ -129,37 +110,30 @@ class EntityTable:
             consumer_group=consumer_group,
             mode=mode,
             keys=keys or (),
-            keep=keep,
-            sequence_by=sequence_by,
-            schema_evolution=schema_evolution,
+            keep=writing.keep,
+            sequence_by=rules.sequence_by,
+            schema_evolution=writing.schema_evolution,
         )
-        check_expressions(mode, sequence_by=sequence_by, delete_when=delete_when)
-        check_text("reject_by", reject_by)
-        check_staging(stage_from, stage_connections)
-        check_number("timeout", timeout, above=0, rule="a number of seconds above zero", remedy="10 is the default")
-        check_records(store, group, consumer_group)
-        base = base or Path.cwd()
-        self._sequence_by, self._delete_when = sequence_by, delete_when
-        self._url, self._base = url, base
-        self._reject_by = reject_by
-        self.deduplication = deduplication(deduplicate_by, deduplicate_for)
-        opened = open_store(store, base=base) if isinstance(store, str) else store
-        self._records = None if opened is None or group is None else Records(opened, group)
-        self._sink = open_sink(url, spec, base=base, timeout=timeout)
-        if schema_evolution is not None:
+        rules.check_mode(mode)
+        self._url, self._base = url, runtime.base or Path.cwd()
+        self._rules = rules
+        self.deduplication = deduplication(rules)
+        self._records = None if ownership is None else _opened(ownership, consumer_group, self._base)
+        self._sink = open_sink(url, spec, base=self._base, timeout=writing.timeout)
+        if writing.schema_evolution is not None:
             require(self._sink, EVOLUTION, "schema_evolution")
         if self.deduplication is not None:
             require(self._sink, DUPLICATES, "deduplicate_by")
         self.met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
         """Whose it is, for a loop."""
-        self.notices = Notices()
+        self.notices = runtime.notices
         """Who hears of each batch of a query that is applied (`TableApplied`). A loop tells its own subscribers."""
-        self._staging = Staging(self._sink, stage_from, stage_connections)
+        self._staging = Staging(self._sink, writing.stage_from, writing.stage_connections)
         self._counting = Counting(spec)
         self._of_queries = QueryBatches(spec, self.sink_identity)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Spark Connect sends the function of `foreachBatch` to its server; totals start anew there."""
+        """Spark Connect sends the function of `foreachBatch` to its server; totals and notices start anew there."""
         return self._again, ()
 
     @property
@@ -290,16 +264,10 @@ class EntityTable:
         check_names(names)
         check_fence_names(names)
         check_types(schema)
-        added = []
-        for setting, expression in (
-            ("sequence_by", self._sequence_by),
-            ("delete_when", self._delete_when),
-            ("reject_by", self._reject_by),
-        ):
-            if expression is not None:
-                df = with_expression(df, names, setting, expression)
-                added.append(setting)
-        return Prepared(df, tuple(added))
+        expressions = self._rules.expressions()
+        for setting, expression in expressions.items():
+            df = with_expression(df, names, setting, expression)
+        return Prepared(df, tuple(expressions))
 
     def evaluate(self, prepared: Prepared) -> Batch:
         """Compute the rows: the one action of a batch."""
@@ -312,7 +280,7 @@ class EntityTable:
         return self._staging.stage(prepared, self._reading(prepared), ranges, beside)
 
     def _reading(self, prepared: Prepared) -> Reading:
-        return Reading(prepared.added, self._delete_when, self._reject_by)
+        return Reading(prepared.added, self._rules.delete_when, self._rules.reject_by)
 
     def write(
         self, batch: Batch | StagedBatch, level_of: LevelOf | None = None, tell: Callable[[Notice], None] | None = None
@@ -370,3 +338,21 @@ class EntityTable:
     def close(self) -> None:
         """Close this thread's connection to the database. The table may be used again afterwards."""
         self._sink.close()
+
+
+def _made_again(base: Path | None, given: Mapping[str, Any]) -> EntityTable:
+    """A table of what another one was given. Time and who hears of notices are not sent with it: they have locks."""
+    return EntityTable(**given, runtime=Runtime(base=base))
+
+
+def _opened(ownership: OwnershipRecords, consumer_group: str, base: Path) -> Records:
+    """The records of the table's own consumer group. Raises `ConfigError` for those of another one."""
+    store, group = ownership.store, ownership.group
+    if group.name != consumer_group:
+        raise ConfigError(
+            "group",
+            str(group),
+            f"not the consumer group {consumer_group!r} that the watermarks are kept for",
+            f"Add consumer_group={group.name!r}",
+        )
+    return Records(open_store(store, base=base) if isinstance(store, str) else store, group)

@@ -90,25 +90,6 @@ def parted(batch: Batch, reasons: Values, expression: str | None) -> Batch:
     )
 
 
-def check_expressions(mode: str, **given: str | None) -> None:
-    """Refuse, by setting name, expressions that a table of this mode does not use, and empty ones."""
-    for name, expression in given.items():
-        check_text(name, expression)
-        if expression is not None and mode == "append":
-            raise ConfigError(
-                name,
-                expression,
-                "mode append keeps every event as it is",
-                'Leave it out, or use mode="upsert" with keys',
-            )
-
-
-def check_text(name: str, expression: str | None) -> None:
-    """Refuse an expression that is nothing but white space."""
-    if expression is not None and not expression.strip():
-        raise ConfigError(name, expression, "a Spark SQL expression", "Leave it out if there is none")
-
-
 def with_expression(df: DataFrame, names: Sequence[str], setting: str, expression: str) -> DataFrame:
     """`df` with the value of `expression` as its last column, under a name that is not taken."""
     name = f"_leasehold_{setting}"

@@ -14,11 +14,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 from pyspark.sql.types import BinaryType, TimestampType
 
-from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
 from leasehold.sinks.rules.batch import IDENTITY_COLUMNS, Identities
-from leasehold.sinks.rules.table import check_deduplication
 from leasehold.spark.session.versions import schema_of, to_arrow
+from leasehold.spark.table.settings import RowRules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -63,11 +62,10 @@ def _in_utc(timestamps: Column) -> Column:
     return F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'") + since
 
 
-def deduplication(by: str | None, window: float | str | None) -> Deduplication | None:
-    """The settings as they are given; a text is a duration. None without them. Raises `ConfigError`."""
-    seconds = parse_duration(window, "deduplicate_for") if isinstance(window, str) else window
-    check_deduplication(by, seconds)
-    return None if by is None or seconds is None else Deduplication(by, seconds)
+def deduplication(rules: RowRules) -> Deduplication | None:
+    """What the rules say of events that were sent twice; None where they say nothing."""
+    by, window = rules.deduplicate_by, rules.window()
+    return None if by is None or window is None else Deduplication(by, window)
 
 
 def identities_of(settings: Deduplication | None, events: DataFrame) -> Identities | None:

@@ -6,6 +6,7 @@ from leasehold.errors import ConfigError
 from leasehold.pipeline_file import PipelineFile
 from leasehold.settings.names import naming
 from leasehold.spark.table.entity_table import EntityTable
+from leasehold.spark.table.settings import RowRules, Writing
 
 
 def table_of(file: PipelineFile) -> EntityTable:
@@ -22,16 +23,20 @@ def table_of(file: PipelineFile) -> EntityTable:
         return EntityTable(
             file.sink_url,
             sink.table,
+            pipeline=file.name,
             keys=sink.keys,
             mode=sink.mode,
-            pipeline=file.name,
             consumer_group=source.consumer_group,
-            sequence_by=sink.sequence_by,
-            delete_when=sink.delete_when,
-            keep=sink.keep,
-            schema_evolution=sink.schema_evolution,
-            stage_from=sink.stage_from,
-            stage_connections=sink.stage_connections,
-            deduplicate_by=source.deduplicate_by,
-            deduplicate_for=file.deduplicate_for,
+            rules=RowRules(
+                sequence_by=sink.sequence_by,
+                delete_when=sink.delete_when,
+                deduplicate_by=source.deduplicate_by,
+                deduplicate_for=file.deduplicate_for,
+            ),
+            writing=Writing(
+                keep=sink.keep,
+                schema_evolution=sink.schema_evolution,
+                stage_from=sink.stage_from,
+                stage_connections=sink.stage_connections,
+            ),
         )

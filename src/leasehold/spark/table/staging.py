@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from leasehold.errors import ConfigError, LeaseholdError, SinkError
+from leasehold.errors import LeaseholdError, SinkError
 from leasehold.model import EventRange
 from leasehold.sinks.base import Sink, Stager
 from leasehold.sinks.features import STAGING, features_of, offered, require
@@ -142,14 +142,6 @@ class Staging:
         if (sink := offered(self._sink, STAGING)) is not None:
             with suppress(SinkError):
                 sink.discard_staged(token)
-
-
-def check_staging(stage_from: int | None, stage_connections: int | None) -> None:
-    """Refuse what is not a number of events, or of connections. Raises `ConfigError`."""
-    given = (("stage_from", stage_from, 0, "events"), ("stage_connections", stage_connections, 1, "connections"))
-    for name, value, least, of in given:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise ConfigError(name, value, f"a number of {of}, {least} or more, or None", "Leave it out")
 
 
 def _task(stager: Stager, token: str, reading: Reading, ranges: tuple[EventRange, ...] | None, *, keep: bool) -> Any:

@@ -1,0 +1,151 @@
+"""What an entity table is given, as values: the rules for its rows, how they are written, and whose batches count.
+
+Owns these values, and where the former keywords of `EntityTable` are now. Refuses what a value can tell by itself: a
+text that is no expression, a number out of its range, one of two that go together. What also takes the table's mode,
+columns or database to tell is for the table and its sink to refuse. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leasehold.config import check_number, parse_duration
+from leasehold.errors import ConfigError
+from leasehold.former_keywords import Moved
+from leasehold.model import ConsumerGroup
+from leasehold.runtime import Runtime
+from leasehold.sinks.rules.table import check_deduplication
+from leasehold.stores.base import OwnershipStore
+
+__all__ = ["OwnershipRecords", "RowRules", "Writing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowRules:
+    """What becomes of a row: which one of a key counts, which is a delete, is rejected, or is there already.
+
+    sequence_by      a Spark SQL expression: of two events of a key the one with the higher value counts. Needed where
+                     events of one key come from several partitions. The table remembers it: another one, or a
+                     `delete_when` where there was none, is refused until all events are read again. Default: the later
+                     one in its partition counts
+    delete_when      a Spark SQL condition: an event for which it is true deletes its entity. Default: none does
+    reject_by        a Spark SQL expression that gives the reason why a row is rejected, null where it is good: rejected
+                     rows go to `<table>_rejected`, in the same transaction. A column of this name is not stored.
+                     Default: no row is rejected by an expression
+    deduplicate_by   a Spark SQL expression over the events before the transform (with `foreachBatch`: over the
+                     DataFrame): an event for which an earlier one gave the same value, not null, is dropped.
+                     Default: every event counts
+    deduplicate_for  if they were enqueued at most so long after one another: seconds, or a text such as "10m". Required
+                     with `deduplicate_by`
+
+    The first two are for a table with keys. Raises `ConfigError`.
+    """
+
+    sequence_by: str | None = None
+    delete_when: str | None = None
+    reject_by: str | None = None
+    deduplicate_by: str | None = None
+    deduplicate_for: float | str | None = None
+
+    def __post_init__(self) -> None:
+        for name, expression in self.expressions().items():
+            if not expression.strip():
+                raise ConfigError(name, expression, "a Spark SQL expression", "Leave it out if there is none")
+        check_deduplication(self.deduplicate_by, self.window())
+
+    def expressions(self) -> dict[str, str]:
+        """What is evaluated of each row, by the names of the settings; without those that are not given."""
+        given = {"sequence_by": self.sequence_by, "delete_when": self.delete_when, "reject_by": self.reject_by}
+        return {name: expression for name, expression in given.items() if expression is not None}
+
+    def window(self) -> float | None:
+        """`deduplicate_for` in seconds. Raises `ConfigError`."""
+        given = self.deduplicate_for
+        return parse_duration(given, "deduplicate_for") if isinstance(given, str) else given
+
+    def check_mode(self, mode: str) -> None:
+        """Refuse, by setting name, expressions that a table of this mode does not use. Raises `ConfigError`."""
+        for name, expression in self.expressions().items():
+            if mode == "append" and name != "reject_by":
+                raise ConfigError(
+                    name,
+                    expression,
+                    "mode append keeps every event as it is",
+                    'Leave it out, or use mode="upsert" with keys',
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """How rows are written: which columns, by whom, and how long a writer waits.
+
+    keep               which of hub, partition, sequenceNumber and ownerLevel are stored as well. Default: none
+    schema_evolution   "add": columns of the DataFrame that the table has not are added to it, empty for the rows that
+                       are there. Default: they are refused
+    timeout            seconds to wait for another writer of the database
+    stage_from         in Postgres: batches of at least this many events, of `MicroBatches` or of a query on
+                       `format("leasehold")`, are brought into the database by Spark's tasks, and do not pass through
+                       the driver. Default: no batch, which is quicker where the driver keeps up
+    stage_connections  at most this many tasks of a batch do that, a connection each, closed at its end. Default: all
+
+    Raises `ConfigError`.
+    """
+
+    keep: Sequence[str] = ()
+    schema_evolution: str | None = None
+    timeout: float = 10.0
+    stage_from: int | None = None
+    stage_connections: int | None = None
+
+    def __post_init__(self) -> None:
+        rule = "a number of seconds above zero"
+        check_number("timeout", self.timeout, above=0, rule=rule, remedy="10 is the default")
+        _check_count("stage_from", self.stage_from, 0, "events")
+        _check_count("stage_connections", self.stage_connections, 1, "connections")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipRecords:
+    """For `foreachBatch`: where it is recorded who owns the partitions of the hub that the query reads.
+
+    store  the ownership store, or its URL
+    group  the consumer group of the hub, as `hub.consumer_group(name)` gives it: its name is the table's
+           `consumer_group`
+
+    With them a zombie's batch is told from a store that was wiped; without, both are dropped with a warning. A batch of
+    `MicroBatches` brings them with it. Raises `ConfigError`.
+    """
+
+    store: OwnershipStore | str
+    group: ConsumerGroup
+
+    def __post_init__(self) -> None:
+        missing = [name for name in ("store", "group") if getattr(self, name) is None]
+        if missing:
+            raise ConfigError(
+                missing[0],
+                None,
+                "store and group go together: the store is asked for the ownership records of the group",
+                "Give both; the group is hub.consumer_group(name)",
+            )
+
+
+def _check_count(name: str, value: object, least: int, of: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        raise ConfigError(name, value, f"a number of {of}, {least} or more, or None", "Leave it out")
+
+
+def _ownership_before(_given: object, stated: Mapping[str, Any]) -> OwnershipRecords:
+    """Of the keywords, of which one may have been forgotten."""
+    return OwnershipRecords(stated.get("store"), stated.get("group"))  # type: ignore[arg-type] # which refuses None
+
+
+FORMER = (
+    Moved("rules", RowRules, ("sequence_by", "delete_when", "reject_by", "deduplicate_by", "deduplicate_for")),
+    Moved("writing", Writing, ("keep", "schema_evolution", "timeout", "stage_from", "stage_connections")),
+    Moved("ownership", OwnershipRecords, ("store", "group"), join=_ownership_before),
+    Moved("runtime", Runtime, ("base",)),
+)
+"""Where the former keywords of an entity table are."""
