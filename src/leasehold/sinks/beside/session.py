@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["MINE", "Access", "Asked", "BesideTransaction", "Kind", "Places", "Session", "mine_of", "names_in"]
 
 T = TypeVar("T")
-Kind = Literal["text", "bigint", "boolean", "double precision", "timestamptz"]
+Kind = Literal["text", "bigint", "boolean", "double precision", "timestamptz", "bytea"]
+"""What a column holds, called as in Postgres. Values of `timestamptz` come as text, ISO 8601 in UTC
+(`kept_values.time_text`): a database without such a type keeps the text, which sorts by time."""
 Places = Mapping[Lane, int]
 """A sequence number of each of some partitions."""
 Asked = tuple[str, dict[str, Any]]
