@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from leasehold.sinks.beside import entities, record
-from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.session import Places
 from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.trying import Tried
@@ -100,9 +99,6 @@ class SqliteTransaction(ChangesBeside):
         recorded = record.claim(self._session, FORMAT)
         bring_up_to_date(self._session, recorded.format)
         return recorded.sink_id
-
-    def queue_beside(self) -> str | None:
-        return messages.queue_of(self.session) if self.has(messages.MESSAGE_ENTITY) else None
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         """The whole database is locked."""
