@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.backends import FILE_SCHEMES, absolute, file_of, load_backend, masked
+from leasehold.backends import FILE_SCHEMES, absolute, file_of, load_backend, masked, names_file
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.hubs import open_hub
 from leasehold.model import ConsumerGroup
@@ -259,26 +259,54 @@ def test_a_module_of_ours_that_is_missing_is_a_bug_and_comes_out() -> None:
         load_backend("x://y", "store", {"x": "leasehold.stores.nowhere:open"}, "leasehold.tests")
 
 
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, points: str) -> None:
+    """A package `theirs` that is installed, as far as Python can tell."""
+    (tmp_path / "theirs.py").write_text(module)
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    importlib.invalidate_caches()
+
+
 def test_backends_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is installed, as far as Python can tell."""
-    (tmp_path / "theirs.py").write_text(
+    module = (
         "from leasehold.stores.memory.store import MemoryStore\n"
         "class Theirs(MemoryStore):\n"
         "    def __init__(self, url, base, timeout):\n"
         "        super().__init__()\n"
         "        self.opened = url, str(base), timeout\n"
     )
-    info = tmp_path / "theirs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[leasehold.stores]\ntheirs = theirs:Theirs\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
+    install(tmp_path, monkeypatch, module, "[leasehold.stores]\ntheirs = theirs:Theirs\n")
     store = open_store("theirs://x", base=BASE, timeout=31.5)
     assert isinstance(store, MemoryStore)
     assert vars(store)["opened"] == ("theirs://x", "/base", 31.5)
     with pytest.raises(ConfigError, match=r"memory://, .*sqlite://, theirs://"):
         open_store("nosuch://x")
+
+
+@pytest.mark.parametrize("module", ["import no_driver_of_theirs\n", "Other = None\n"])
+def test_a_backend_of_others_that_cannot_be_loaded_is_named(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, module, "[leasehold.stores]\ntheirs = theirs:Theirs\n")
+    with pytest.raises(UsageError) as refused:
+        open_store("theirs://user:secret@x")
+    assert "the store theirs://***@x is served by theirs:Theirs of the package theirs, which cannot be" in str(
+        refused.value
+    )
+
+
+def test_a_package_of_others_says_which_of_its_urls_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a path in a pipeline file counts from the file's folder, and not from the working directory."""
+    assert absolute("theirs:///x.db", BASE, "sink") == "theirs:///x.db"
+    install(tmp_path, monkeypatch, "", "[leasehold.file_schemes]\ntheirs = theirs\n")
+    assert absolute("theirs:///x.db", BASE, "sink") == "theirs:////base/x.db"
+    assert absolute("theirs2:///x.db", BASE, "sink") == "theirs2:///x.db"
+    assert names_file("theirs:///x.db")
+    assert not names_file("postgresql:///x")
 
 
 def test_a_backend_is_imported_only_when_its_scheme_is_asked_for() -> None:

@@ -11,12 +11,12 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from leasehold.errors import ConfigError, MissingDependency
+from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.network_files import ONE_KERNEL, mount_of, used_by_one_kernel
 from leasehold.settings.names import nearest
 
@@ -47,8 +47,7 @@ def load_backend(url: str, kind: str, builtin: Mapping[str, str], group: str) ->
     """The opener for the scheme of `url`; `kind` (`store`, `hub`, `sink`) names it in errors."""
     scheme = check_scheme(url, kind, builtin, group)
     if scheme not in builtin:
-        loaded: Callable[..., Any] = entry_points(group=group)[scheme].load()
-        return loaded
+        return _of_others(url, kind, entry_points(group=group)[scheme])
     module, _, name = builtin[scheme].partition(":")
     try:
         opener: Callable[..., Any] = getattr(importlib.import_module(module), name)
@@ -57,6 +56,19 @@ def load_backend(url: str, kind: str, builtin: Mapping[str, str], group: str) ->
         if missing in _EXTRAS:
             raise MissingDependency(f"the {kind} {masked(url)}", _EXTRAS_OF.get(scheme, _EXTRAS[missing])) from error
         raise
+    return opener
+
+
+def _of_others(url: str, kind: str, point: EntryPoint) -> Callable[..., Any]:
+    """The opener that a package of others names. Raises `UsageError` where Python cannot import it."""
+    try:
+        opener: Callable[..., Any] = point.load()
+    except (ImportError, AttributeError) as error:
+        package = "a package" if point.dist is None else f"the package {point.dist.name}"
+        raise UsageError(
+            f"the {kind} {masked(url)} is served by {point.value} of {package}, which cannot be loaded: {error}. "
+            "Install what that package needs, or correct its entry point"
+        ) from error
     return opener
 
 
@@ -82,15 +94,18 @@ def file_of(url: str, base: Path, kind: str) -> Path:
     return base / path
 
 
-def local_file_of(url: str, base: Path, kind: str) -> Path:
-    """As `file_of`, for a database: refuses one that other kernels may write too, as far as the system tells."""
+def local_file_of(url: str, base: Path, kind: str, engine: str = "SQLite") -> Path:
+    """As `file_of`, for a database: refuses one that other kernels may write too, as far as the system tells.
+
+    `engine` is what the error calls whoever locks the file.
+    """
     path = file_of(url, base, kind)
     mount = mount_of(path.absolute())
     if mount and mount.network:
         raise ConfigError(
             kind,
             url,
-            f"the file is on a network file system ({mount.kind}), where neither SQLite's locks nor its log can be "
+            f"the file is on a network file system ({mount.kind}), where neither {engine}'s locks nor its log can be "
             "trusted",
             "Put it on a disk of this host; for several hosts name a store and a hub that they share",
         )
@@ -99,7 +114,7 @@ def local_file_of(url: str, base: Path, kind: str) -> Path:
             kind,
             url,
             f"{mount.place} is a file system ({mount.kind}) that other kernels may use too, such as the host of this "
-            "container or virtual machine, and neither SQLite's locks nor its shared memory reach them",
+            f"container or virtual machine, and neither {engine}'s locks nor its shared memory reach them",
             "Put the file on a disk of this system; for containers, on a named volume, not in a folder of the host. If "
             f"one kernel alone uses it, {ONE_KERNEL}={path.absolute().parent} in the environment says so",
         )
@@ -185,12 +200,20 @@ def say_once(logger: logging.Logger, shown: str, what: str) -> None:
 _said: set[tuple[str, str]] = set()
 
 FILE_SCHEMES = ("log", "sqlite")
-"""Schemes whose URL names a file of this host."""
+"""Schemes of our own whose URL names a file of this host."""
+FILE_SCHEMES_OF_OTHERS = "leasehold.file_schemes"
+"""The entry point group in which a package names those of its schemes whose URLs are `scheme:///PATH`."""
+
+
+def names_file(url: str) -> bool:
+    """Whether this is the URL of a file of this host, by its scheme: our own, or one that a package has named so."""
+    scheme = url.partition("://")[0]
+    return scheme in FILE_SCHEMES or any(point.name == scheme for point in entry_points(group=FILE_SCHEMES_OF_OTHERS))
 
 
 def absolute(url: str, base: Path, kind: str) -> str:
     """The same URL, independent of a base: a file URL with the absolute path, any other as it is."""
-    scheme = url.partition("://")[0]
-    if scheme not in FILE_SCHEMES:
+    if not names_file(url):
         return url
+    scheme = url.partition("://")[0]
     return f"{scheme}:///{quote(str(file_of(url, base, kind).absolute()))}"

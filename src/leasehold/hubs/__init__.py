@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leasehold.backends import FILE_SCHEMES, file_of, load_backend
+from leasehold.backends import file_of, load_backend, names_file
 from leasehold.errors import HubUnavailable, lasting
 from leasehold.hubs.base import (
     EVENT_COLUMNS,
@@ -67,7 +67,7 @@ def open_hub(url: str, *, base: Path | None = None) -> Hub:
     try:
         hub: Hub = opener(url, folder)
     except HubUnavailable as error:
-        if url.partition("://")[0] in FILE_SCHEMES and not file_of(url, folder, "hub").exists():
+        if names_file(url) and not file_of(url, folder, "hub").exists():
             lasting(error)
         raise
     return hub

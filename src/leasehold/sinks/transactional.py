@@ -61,9 +61,15 @@ class _Violated(Exception):
 
 
 class TransactionalSink(ABC, Generic[T]):
-    """The entity table of `spec` in a database with transactions; `where` names the database in messages."""
+    """The entity table of `spec` in a database with transactions; `where` names the database in messages.
+
+    A database's class says its `features`, and writes `_transaction`, `row_count` and `close`. It may use `_claimed`, a
+    transaction on the table once it is known to be this pipeline's, `_clock`, and `_log_added`, for the columns that a
+    transaction has added; it may override `_committed`, and what is public. All else here is no database's.
+    """
 
     features: Features
+    """What the sink does beside: the empty set for one that does nothing."""
 
     def __init__(self, spec: TableSpec, where: str, clock: Clock | None) -> None:
         self.spec = spec

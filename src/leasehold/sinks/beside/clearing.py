@@ -25,6 +25,8 @@ from leasehold.sinks.rules.fence import Lane
 
 PLACE, CLEARED = "leasehold_place", "leasehold_cleared"
 
+_AT = '"at"'  # a word of SQL in some databases
+
 
 def clear(
     transaction: BesideTransaction, retention: Retention, now: float, after: tuple[object, ...] | None, at_most: int
@@ -75,12 +77,12 @@ def _note_places(transaction: BesideTransaction, retention: Retention, now: floa
     """Note the places of now, if it is time for it, and forget notes that are older than the oldest one needed."""
     session = transaction.session
     place, reader = session.of(PLACE), of_reader(session.spec)
-    last = session.one(f"SELECT max(at) FROM {place} WHERE {OF_READER}", **reader)
+    last = session.one(f"SELECT max({_AT}) FROM {place} WHERE {OF_READER}", **reader)
     if last is not None and retention.note_every is not None and now - last < retention.note_every:
         return
     transaction.lock_watermarks([], others=True)
     session.run(
-        f"INSERT INTO {place} (pipeline, entity_table, consumer_group, at, hub, partition, sequence_number) "
+        f"INSERT INTO {place} (pipeline, entity_table, consumer_group, {_AT}, hub, partition, sequence_number) "
         "SELECT pipeline, entity_table, consumer_group, %(now)s, hub, partition, sequence_number "
         f"FROM {session.of(WATERMARK)} WHERE {OF_READER} ON CONFLICT DO NOTHING",
         **reader,
@@ -88,8 +90,8 @@ def _note_places(transaction: BesideTransaction, retention: Retention, now: floa
     )
     assert retention.longest_of_keys is not None
     session.run(
-        f"DELETE FROM {place} WHERE {OF_READER} AND at < "
-        f"(SELECT max(at) FROM {place} WHERE {OF_READER} AND at <= %(oldest)s)",
+        f"DELETE FROM {place} WHERE {OF_READER} AND {_AT} < "
+        f"(SELECT max({_AT}) FROM {place} WHERE {OF_READER} AND {_AT} <= %(oldest)s)",
         **reader,
         oldest=now - retention.longest_of_keys,
     )
@@ -101,9 +103,9 @@ def _places_before(session: Session, now: float, seconds: float | None) -> Place
         return {}
     place = session.of(PLACE)
     rows = session.rows(
-        f"SELECT hub, partition, sequence_number FROM {place} WHERE {OF_READER} AND at = "
-        f"(SELECT max(at) FROM {place} WHERE {OF_READER} AND at <= %(then)s) "
-        f"ORDER BY at, hub, partition {session.sharing}",
+        f"SELECT hub, partition, sequence_number FROM {place} WHERE {OF_READER} AND {_AT} = "
+        f"(SELECT max({_AT}) FROM {place} WHERE {OF_READER} AND {_AT} <= %(then)s) "
+        f"ORDER BY {_AT}, hub, partition {session.sharing}",
         **of_reader(session.spec),
         then=now - seconds,
     )

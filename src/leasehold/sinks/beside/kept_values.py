@@ -31,6 +31,14 @@ def as_bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else as_text(value).encode("utf-8", "replace")
 
 
+def kept_body(body: object) -> tuple[bytes | None, bool]:
+    """The body of a rejected row for a column of bytes, and whether it is text: a text may have a NUL, which some
+    databases hold in no text. `set_aside.rejected.row_of` is the way back."""
+    if body is None or isinstance(body, bytes):
+        return body, False
+    return str(body).encode("utf-8", "replace"), True
+
+
 def as_text(value: object) -> str:
     """What a handler raised."""
     if isinstance(value, bytes):

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["MINE", "Access", "Asked", "BesideTransaction", "Kind", "Places", "Session", "mine_of", "names_in"]
 
 T = TypeVar("T")
-Kind = Literal["text", "bigint", "boolean", "double precision", "timestamptz"]
+Kind = Literal["text", "bigint", "boolean", "double precision", "timestamptz", "bytea"]
+"""What a column holds, called as in Postgres. Values of `timestamptz` come as text, ISO 8601 in UTC
+(`kept_values.time_text`): a database without such a type keeps the text, which sorts by time."""
 Places = Mapping[Lane, int]
 """A sequence number of each of some partitions."""
 Asked = tuple[str, dict[str, Any]]
@@ -41,17 +43,20 @@ def mine_of(spec: TableSpec, lane: Lane | None = None) -> dict[str, Any]:
 
 
 class Session(Protocol):
-    """A transaction, or a look, at the table `spec`."""
+    """A transaction, or a look, at the table `spec`.
+
+    Statements are in the form of `sinks.beside.statements`. The values that come with one may be more than it names.
+    """
 
     @property
     def spec(self) -> TableSpec: ...
 
     def of(self, table: str) -> str:
-        """The name of a table, as SQL."""
+        """The name of a table, as SQL to be put into a statement: `sent(quoted(table))`."""
         ...
 
     def run(self, statement: str, **values: Any) -> int:
-        """Run a statement; return how many rows it concerned."""
+        """Run a statement; return how many rows it has inserted, updated or deleted."""
         ...
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
@@ -75,7 +80,11 @@ class Session(Protocol):
         ...
 
     def asked(self, alias: str, columns: Mapping[str, Kind], rows: Iterable[Sequence[Any]]) -> Asked:
-        """Rows of these columns, for a FROM. Those that no column of the database can hold are left out."""
+        """Rows of these columns, for a FROM that calls them `alias`; there may be none.
+
+        The values are called so that they do not meet others: they begin with `alias`. Rows with a value that no column
+        of the database can hold (a number of more than 64 bits) are left out.
+        """
         ...
 
     def storable(self, text: str) -> str:

@@ -48,8 +48,12 @@ class BesideSink(ABC):
     @abstractmethod
     def check(self, schema: pa.Schema) -> None: ...
 
-    @abstractmethod
-    def check_states(self, *, referred: bool = False) -> None: ...
+    def check_states(self, *, referred: bool = False) -> None:
+        """See `KeepsStates`; MESSAGES asks for it too."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method check_states, which the features STATES and MESSAGES ask for: write "
+            "it, or leave both out of the sink's features"
+        )
 
     def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
         """See `Forgets`."""

@@ -8,20 +8,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leasehold.sinks.beside import entities, record, watermarks
 from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.beside.keys import texts_of
-from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY, MESSAGE_PARKED
+from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY, MESSAGE_PARKED, queue_of
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import MINE, Session, mine_of
 from leasehold.sinks.beside.set_aside import rejected
+from leasehold.sinks.beside.unwritten import UnwrittenFeatures
 from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.emitted import EmittedEvent
@@ -35,8 +36,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class ChangesBeside(ABC):
-    """Of a transaction, what it does beside its table. See `WritesBeside`."""
+class ChangesBeside(UnwrittenFeatures, ABC):
+    """Of a transaction, what it does beside its table. See `WritesBeside`.
+
+    A database extends it by the rest of `TableTransaction` (`claim`, `lock_watermarks`, `fit`, `write`), by `need` and
+    `lock_partitions` of `BesideTransaction`, and for each feature that its sink says by the methods of
+    `UnwrittenFeatures` that name it.
+    """
 
     @property
     @abstractmethod
@@ -45,18 +51,6 @@ class ChangesBeside(ABC):
     @abstractmethod
     def has(self, table: str) -> bool:
         """Whether this table is there."""
-
-    @abstractmethod
-    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-        """See `KeepsStates`."""
-
-    @abstractmethod
-    def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
-        """The versions of these, which nobody else changes until the transaction ends. The table is there."""
-
-    @abstractmethod
-    def forget_key(self, key: Mapping[str, str]) -> int:
-        """Forget what is known of a key, as text; how many there were. The memory of keys is there."""
 
     @abstractmethod
     def drop_memories(self) -> None:
@@ -69,6 +63,10 @@ class ChangesBeside(ABC):
     def reader_beside(self, hub: str) -> str | None:
         """See `TableTransaction`."""
         return watermarks.reader_beside(self.session, hub)
+
+    def queue_beside(self) -> str | None:
+        """See `TableTransaction`."""
+        return queue_of(self.session) if self.has(MESSAGE_ENTITY) else None
 
     def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
         """See `TableTransaction`."""

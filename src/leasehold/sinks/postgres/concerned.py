@@ -28,9 +28,10 @@ from collections.abc import Iterator
 import psycopg
 
 from leasehold.postgres.troubles import is_the_rows
+from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres.catalog import Exclusion, ForeignKey, UniqueIndex
 from leasehold.sinks.postgres.layout import SHORT, Layout
-from leasehold.sinks.postgres.names import quoted, sent
+from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import APART, KEYS, STAGE, meeting
 

@@ -16,7 +16,9 @@ from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.record import TABLE
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.beside.watermarks import WATERMARK
+from leasehold.sinks.rules.columns import quoted as as_identifier
 from leasehold.sinks.rules.table import TableSpec
 
 NEEDED = (TABLE, WATERMARK)
@@ -34,12 +36,7 @@ LONGEST_NAME = 63 - len("leasehold_identity_")
 
 def quoted(name: str) -> str:
     """The name as an SQL identifier, in a statement that is sent with parameters."""
-    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
-
-
-def sent(text: str) -> str:
-    """SQL of the database's own making, in a statement that is sent with parameters."""
-    return text.replace("%", "%%")
+    return sent(as_identifier(name))
 
 
 def check_name(spec: TableSpec) -> None:

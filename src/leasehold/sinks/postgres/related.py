@@ -16,10 +16,11 @@ import pyarrow as pa
 from leasehold.errors import UsageError
 from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
+from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.catalog import Relation, UniqueIndex, check_tables, kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout
-from leasehold.sinks.postgres.names import quoted, sent
+from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.trial import show_definition, tried_row, undone
 from leasehold.sinks.rules.columns import on_conflict

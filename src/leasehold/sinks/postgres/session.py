@@ -16,6 +16,7 @@ import psycopg
 from leasehold.backoff import Backoff, until_done
 from leasehold.errors import SinkError, UsageError
 from leasehold.postgres.connections import Connection, Row
+from leasehold.sinks.beside.kept_values import kept_body
 from leasehold.sinks.beside.session import Asked, Kind
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.rules.columns import on_conflict
@@ -131,7 +132,7 @@ class Session:
         self.many(
             f"INSERT INTO {self.names.rejected} (hub, partition, sequence_number, place, body, is_text, reason, "
             "source, rejected_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            [(*row[:4], *bytes_of(row.body), self.storable(row.reason), row.source, time) for row in rows],
+            [(*row[:4], *kept_body(row.body), self.storable(row.reason), row.source, time) for row in rows],
         )
 
     @property
@@ -220,13 +221,6 @@ class Session:
         before = self.one(change, name=name, value=value)
         yield
         self.one(change, name=name, value=before)
-
-
-def bytes_of(body: object) -> tuple[bytes | None, bool]:
-    """A body as it is kept, and whether it is text: it may have a NUL, which Postgres holds in no text."""
-    if body is None or isinstance(body, bytes):
-        return body, False
-    return str(body).encode("utf-8", "replace"), True
 
 
 def _fits(value: object) -> bool:

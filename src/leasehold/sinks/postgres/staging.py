@@ -29,9 +29,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, types
 
+from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
-from leasehold.sinks.postgres.names import quoted, sent
+from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.rules.values import Column, Kind, convert, kind_of, out_of_range, timestamps
 

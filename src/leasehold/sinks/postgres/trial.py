@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator
 import psycopg
 
 from leasehold.postgres.troubles import is_the_rows
+from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.layout import Layout
-from leasehold.sinks.postgres.names import quoted, sent
+from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
 
 _COPY = 'pg_temp."leasehold trial"'

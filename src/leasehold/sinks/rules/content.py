@@ -2,7 +2,7 @@
 
 Owns the rules for rows that are set aside before any write: those that the caller could not parse, those
 with a null key (NaN is null to SQLite), without a place in the order of `sequence_by`, or with a value that
-has no form in SQLite. A delete binds its key only, so nothing else of it is looked at. Does no I/O.
+has no form (`rules.values`). A delete binds its key only, so nothing else of it is looked at. Does no I/O.
 """
 
 from __future__ import annotations

@@ -52,10 +52,17 @@ class Written:
 
 
 class Table(Protocol):
-    """Where rows go, in the transaction of one batch."""
+    """Where rows go, in the transaction of one batch.
+
+    A row that the table refuses is set aside alone, which takes savepoints. A database without them, where an error
+    ends the transaction, raises `SinkError` in `attempt`: nothing of the batch is applied, and the pipeline stops.
+    """
 
     def attempt(self, winners: Sequence[int]) -> str | None:
-        """Write these rows in order, or none of them: then the table's reason is returned."""
+        """Write these rows in order, or none of them: then the table's reason is returned.
+
+        What was written before in the transaction stays.
+        """
         ...
 
     def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:

@@ -41,6 +41,7 @@ class LastRows:
 class Rows:
     """Rows of the columns that are bound, all of which can be stored, with what decides about them.
 
+    `data` has them in Arrow, for a database that takes them so; `values` and `keys` as `rules.values` stores them.
     `key_columns` are the places of the key columns. `deletes` says which rows are deletes, None if none is.
     """
 

@@ -1,10 +1,11 @@
-"""From Arrow columns to values that SQLite stores.
+"""From Arrow columns to plain values, in the form in which SQLite stores them.
 
-Owns the mapping of types. Promises that what has an order keeps it: timestamps become UTC text of fixed
-width (`2026-01-31T08:00:00.000000Z`; without the Z where Spark's type has no time zone), dates
-`2026-01-31`. A row whose value has no such form (a year outside 1 to 9999, text that is not UTF-8) is
-reported as a problem of that row, never altered. Refuses types without a form: intervals, times of day,
-unsigned 64-bit integers.
+Owns the mapping of types, and of each the form that keys, values of `sequence_by` and JSON have in every database. A
+database with types of its own (a date that is no text) takes its rows from Arrow, as `rules.rows.Rows.data` has them,
+and only what it remembers of keys from here. Promises that what has an order keeps it: timestamps become UTC text of
+fixed width (`2026-01-31T08:00:00.000000Z`; without the Z where Spark's type has no time zone), dates `2026-01-31`. A
+row whose value has no such form (a year outside 1 to 9999, text that is not UTF-8) is reported as a problem of that
+row, never altered. Refuses types without a form: intervals, times of day, unsigned 64-bit integers.
 
 | Arrow | SQLite | | Arrow | SQLite |
 |---|---|---|---|---|
@@ -49,11 +50,6 @@ class Kind(StrEnum):
     JSON = "nested"
     NOTHING = "void"
 
-    @property
-    def declared(self) -> str:
-        """The type that a column of a new table is declared with."""
-        return {"INTEGER": "INTEGER", "REAL": "REAL", "BLOB": "BLOB"}.get(self.name, "TEXT")
-
 
 def kind_of(type_: pa.DataType) -> Kind | None:
     """What a column of this Arrow type is stored as, `None` if it cannot be."""
@@ -93,7 +89,7 @@ def _is_binary(type_: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A column's values in order, and what is wrong with those that have no form in SQLite, by index."""
+    """A column's values in order, and what is wrong with those that have no such form, by index."""
 
     values: Sequence[Any]
     problems: Mapping[int, str] = field(default_factory=dict)

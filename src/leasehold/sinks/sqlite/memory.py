@@ -48,6 +48,22 @@ def known_places(connection: sqlite3.Connection, spec: TableSpec, keys: Sequence
     return {key: (hub, partition, number) for key, hub, partition, number, _ in _known(connection, spec, keys)}
 
 
+class Known:
+    """The memory of keys of a table, as `sinks.beside.writing` asks for it."""
+
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:
+        self._connection, self._spec = connection, spec
+
+    def claims(self, keys: Sequence[Key], *, by_value: bool) -> dict[Key, Claim]:
+        return known_claims(self._connection, self._spec, keys, by_value=by_value)
+
+    def places(self, keys: Sequence[Key]) -> dict[Key, Claim]:
+        return known_places(self._connection, self._spec, keys)
+
+    def remember(self, rows: Iterable[tuple[object, ...]]) -> int:
+        return remember(self._connection, self._spec, rows)
+
+
 def _known(
     connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key]
 ) -> Iterator[tuple[Key, str, str, int, object]]:

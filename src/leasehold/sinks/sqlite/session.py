@@ -6,20 +6,17 @@ Owns the sending, and the words of SQL that are SQLite's own. See `sinks.beside.
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from leasehold.sinks.beside.session import Asked, Kind
+from leasehold.sinks.beside.statements import native, sent
 from leasehold.sinks.rules.columns import on_conflict, quoted
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.kept import anything, as_kept, number
 from leasehold.sinks.sqlite.shape import exists
-
-_PARAMETER = re.compile(r"%(?:\((\w+)\)s|%)")
 
 
 class Session:
@@ -33,7 +30,7 @@ class Session:
         return self._spec
 
     def of(self, table: str) -> str:
-        return quoted(table).replace("%", "%%")
+        return sent(quoted(table))
 
     def run(self, statement: str, **values: Any) -> int:
         return self.connection.execute(_native(statement), values).rowcount
@@ -139,6 +136,5 @@ def _is_text(kept: bytes) -> bool:
     return True
 
 
-@lru_cache(maxsize=1000)
 def _native(statement: str) -> str:
-    return _PARAMETER.sub(lambda found: f":{found[1]}" if found[1] else "%", statement)
+    return native(statement, ":").text

@@ -76,6 +76,11 @@ def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> L
     return replace(layout, added=added, last_alone=bool(spec.keys) and not sees_each_row(connection, spec))
 
 
+def _declared(kind: Kind) -> str:
+    """The type that a column of a new table is declared with."""
+    return {Kind.INTEGER: "INTEGER", Kind.REAL: "REAL", Kind.BLOB: "BLOB"}.get(kind, "TEXT")
+
+
 def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
     wrong = []
     parts = []
@@ -85,7 +90,7 @@ def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
         if kind is None or kind is Kind.NOTHING:
             wrong.append((field.name, "has no type to make a column of: cast the null, or make the table yourself"))
             continue
-        parts.append(f"{quoted(field.name)} {kind.declared}{' NOT NULL' if folded(field.name) in keys else ''}")
+        parts.append(f"{quoted(field.name)} {_declared(kind)}{' NOT NULL' if folded(field.name) in keys else ''}")
     refuse_columns(spec, wrong)
     if spec.keys:
         parts.append(f"PRIMARY KEY ({', '.join(map(quoted, spec.keys))})")
@@ -95,7 +100,7 @@ def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
 def _add(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[pa.Field]) -> tuple[str, ...]:
     """Add the columns that are missing, if that is wanted. The caller has locked the database."""
     kinds = [(field.name, kind_of(field.type)) for field in addable(spec, fields, _columns(connection, spec.name)[0])]
-    added = tuple(f"{quoted(name)} {kind.declared}" for name, kind in kinds if kind not in (None, Kind.NOTHING))
+    added = tuple(f"{quoted(name)} {_declared(kind)}" for name, kind in kinds if kind not in (None, Kind.NOTHING))
     for column in added:
         connection.execute(f"ALTER TABLE {quoted(spec.name)} ADD COLUMN {column}")
     return added
@@ -116,7 +121,7 @@ def _compare(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[p
         column = columns.get(folded(field.name))
         if column is None:
             kind = kind_of(field.type) or Kind.NOTHING
-            wrong.append((field.name, how_to_add(spec, field.name, kind.declared)))
+            wrong.append((field.name, how_to_add(spec, field.name, _declared(kind))))
         elif column.generated:
             wrong.append((field.name, "is computed by the table itself: leave it out"))
         elif not fits(field.type, column.declared, strict=strict):

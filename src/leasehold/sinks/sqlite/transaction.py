@@ -6,7 +6,6 @@ Owns the way from a batch to its rows, and to what is kept beside them.
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,22 +13,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from leasehold.sinks.beside import entities, record
-from leasehold.sinks.beside.messages import table as messages
+from leasehold.sinks.beside import entities, record, writing
 from leasehold.sinks.beside.session import Places
-from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.columns import quoted
-from leasehold.sinks.rules.content import content_of
 from leasehold.sinks.rules.duplicates import Memory
 from leasehold.sinks.rules.fence import Lane, Plan
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
-from leasehold.sinks.rules.row_by_row import Written
+from leasehold.sinks.rules.row_by_row import Order, Written
+from leasehold.sinks.rules.rows import Rows
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
     identities,
@@ -43,7 +40,6 @@ from leasehold.sinks.sqlite.shape import Layout, exists, fit
 from leasehold.sinks.sqlite.tables import MADE
 from leasehold.sinks.sqlite.upgrades import FORMAT, bring_up_to_date
 from leasehold.sinks.sqlite.writing import SqliteRows, write_rows
-from leasehold.sinks.sqlite.writing_again import write_again
 from leasehold.sinks.transactions import Outcome
 
 
@@ -86,23 +82,15 @@ class SqliteTransaction(ChangesBeside):
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         return partial(states.write, self._connection, self._spec, schema, self.layout(fenced(schema)))
 
-    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
-        assert self.checked is not None
-        return write_again(self._session, self.checked.layout, batch, kept, order)
-
     def layout(self, schema: pa.Schema) -> Layout:
         """How rows of this schema are written, after `fit`."""
         self.fit(schema)
-        assert self.checked is not None
-        return self.checked.layout
+        return self._fitted_layout
 
     def claim(self) -> str:
         recorded = record.claim(self._session, FORMAT)
         bring_up_to_date(self._session, recorded.format)
         return recorded.sink_id
-
-    def queue_beside(self) -> str | None:
-        return messages.queue_of(self.session) if self.has(messages.MESSAGE_ENTITY) else None
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         """The whole database is locked."""
@@ -129,8 +117,7 @@ class SqliteTransaction(ChangesBeside):
         return entities.versions(self.session, keys)
 
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
-        assert self.checked is not None
-        return self._steps.write(schema, self.checked.layout, step)
+        return self._steps.write(schema, self._fitted_layout, step)
 
     def known_identities(self, digests: Collection[str]) -> Memory:
         return identities.known(self._connection, self._spec, digests)
@@ -165,38 +152,33 @@ class SqliteTransaction(ChangesBeside):
         return int(version)
 
     def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
-        connection, spec, checked = self._connection, self._spec, self.checked
-        assert checked is not None
-        began = time.monotonic()
-        content = content_of(batch, checked.layout, kept)
-        staged = time.monotonic()
-        rows = SqliteRows(connection, spec, checked.layout, content.rows)
-        written = self._write_last(rows, by_value=order.kind is not None)
-        if written is None:
-            row_order = content.order(
-                lambda keys: (
-                    {}  # of a spread table, where a key was before says nothing
-                    if spec.spread
-                    else memory.known_claims(connection, spec, keys, by_value=order.kind is not None)
-                ),
-                keyed=bool(spec.keys),
-            )
-            written = write_rows(rows, row_order)
-            memory.remember(connection, spec, content.remembered(row_order))
-        if spec.keys and written.applied:
-            record.note_order(self._session, order)
-        set_aside = content.rejected(written.broken)
-        rejected.replace(self._session, plan.admitted, set_aside, now)
-        seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
-        return Outcome(written.applied, written.superseded, set_aside, seconds)
+        layout, known = self._fitted_layout, memory.Known(self._connection, self._spec)
+        at_once = partial(self._write_last, by_value=order.kind is not None)
+        write = partial(writing.write, write_rows=self._write_rows, at_once=at_once)
+        return write(self._session, layout, batch, kept, plan, order, now, known)
 
-    def _write_last(self, table: SqliteRows, *, by_value: bool) -> Written | None:
+    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
+        layout, known = self._fitted_layout, memory.Known(self._connection, self._spec)
+        return writing.write_again(self._session, layout, batch, kept, order, known, self._write_rows)
+
+    def _write_rows(self, rows: Rows, order: Order) -> Written:
+        return write_rows(self._table_of(rows), order)
+
+    def _table_of(self, rows: Rows) -> SqliteRows:
+        return SqliteRows(self._connection, self._spec, self._fitted_layout, rows)
+
+    @property
+    def _fitted_layout(self) -> Layout:
+        assert self.checked is not None
+        return self.checked.layout
+
+    def _write_last(self, rows: Rows, *, by_value: bool) -> Written | None:
         """Write the last row of each key, and remember it, with no look at what is known of the keys.
 
         None, with nothing written, where rows have to be judged one after the other: ordered by a value, with a key
         from two partitions, or with a row that the table refuses.
         """
-        rows, spec = table.rows, self._spec
+        table, spec = self._table_of(rows), self._spec
         if by_value or not table.takes_last_alone:
             return None
         left = rows.last_of_keys(one_lane=not spec.spread)

@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leasehold.backends import absolute
+from leasehold.backends import absolute, names_file
 from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError, UsageError
 from leasehold.former_keywords import former_keywords
 from leasehold.handlers.contract import Computed, EntityHandler, joined
@@ -252,7 +252,7 @@ class HandledOnSpark:
         master = spark.sparkContext.master or ""
         here = master == "local" or master.startswith("local[")
         for key, url, what in ((named.url, self._url, "read states"), (named.leases, self._leases, "take leases")):
-            if (url or "").startswith("sqlite:") and not here:
+            if names_file(url or "") and not here:
                 raise ConfigError(
                     key,
                     url,

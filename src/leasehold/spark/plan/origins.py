@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from leasehold.backends import FILE_SCHEMES, file_of
+from leasehold.backends import absolute
 from leasehold.errors import ConfigError
 from leasehold.sinks import TableSpec
 from leasehold.sinks.rules.table import FENCE_COLUMNS, HUB
@@ -40,10 +39,7 @@ class TableAddress:
     @classmethod
     def of(cls, identity: str, url: str, spec: TableSpec, base: Path) -> TableAddress:
         """The address of a table, the same in every working directory."""
-        scheme = url.partition("://")[0]
-        if scheme in FILE_SCHEMES:
-            url = f"{scheme}:///{quote(str(file_of(url, base, 'url').absolute()))}"
-        return cls(identity, url, spec)
+        return cls(identity, absolute(url, base, "url"), spec)
 
 
 def addresses_text(addresses: Sequence[TableAddress]) -> str:

@@ -63,7 +63,7 @@ class KeptMessages:
             table = session.of(MESSAGE_PARKED)
             found = session.rows(
                 f"SELECT {session.text('key')} FROM {table} AS p WHERE {_QUEUE} AND next_at <= %(now)s AND "
-                f"(enqueued_time, sequence_number) = (SELECT b.enqueued_time, b.sequence_number FROM {table} AS b "
+                f"message = (SELECT b.message FROM {table} AS b "
                 "WHERE b.pipeline = p.pipeline AND b.entity_table = p.entity_table AND b.queue = p.queue "
                 "AND b.key = p.key ORDER BY b.enqueued_time, b.sequence_number LIMIT 1) "
                 "ORDER BY next_at LIMIT %(at_most)s",

@@ -127,7 +127,8 @@ def lock_entity(session: Session, key: Key) -> None:
         return  # they wait for the whole database
     entities, of_entity = session.of(MESSAGE_ENTITY), _of_entity(session, key)
     session.run(
-        f"INSERT INTO {entities} VALUES (%(pipeline)s, %(name)s, %(key)s, 0, '', -1, 0) ON CONFLICT DO NOTHING",
+        f"INSERT INTO {entities} (pipeline, entity_table, key, version, queue, sequence_number, enqueued_time) "
+        "VALUES (%(pipeline)s, %(name)s, %(key)s, 0, '', -1, 0) ON CONFLICT DO NOTHING",
         **of_entity,
     )
     session.run(f"SELECT 1 FROM {entities} WHERE {_OF_ENTITY} {session.locking}", **of_entity)
@@ -136,8 +137,8 @@ def lock_entity(session: Session, key: Key) -> None:
 def note_done(session: Session, message: MessageName, now: float) -> bool:
     """Note that a message is done; whether it was not."""
     noted = session.run(
-        f"INSERT INTO {session.of(MESSAGE)} VALUES (%(pipeline)s, %(name)s, %(queue)s, %(message)s, %(now)s) "
-        "ON CONFLICT DO NOTHING",
+        f"INSERT INTO {session.of(MESSAGE)} (pipeline, entity_table, queue, message, done_at) "
+        "VALUES (%(pipeline)s, %(name)s, %(queue)s, %(message)s, %(now)s) ON CONFLICT DO NOTHING",
         **mine_of(session.spec),
         queue=message.queue,
         message=message.identity,
@@ -177,8 +178,9 @@ def _noted_sent(session: Session, message: MessageName, sent_as: SentAs, now: fl
     """Note what a message was sent as, and forget some of what is old; whether nobody else has noted it."""
     before = rows.by_queue(message, now) - sent_as.remember
     noted = session.run(
-        f"INSERT INTO {session.of(MESSAGE_SENT)} AS was VALUES (%(pipeline)s, %(name)s, %(queue)s, %(sent_as)s, "
-        "%(now)s) ON CONFLICT (pipeline, entity_table, queue, sent_as) DO UPDATE SET done_at = excluded.done_at "
+        f"INSERT INTO {session.of(MESSAGE_SENT)} AS was (pipeline, entity_table, queue, sent_as, done_at) "
+        "VALUES (%(pipeline)s, %(name)s, %(queue)s, %(sent_as)s, %(now)s) "
+        "ON CONFLICT (pipeline, entity_table, queue, sent_as) DO UPDATE SET done_at = excluded.done_at "
         "WHERE was.done_at < %(before)s",
         **mine_of(session.spec),
         queue=message.queue,

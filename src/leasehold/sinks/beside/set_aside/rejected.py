@@ -42,11 +42,11 @@ def insert(session: Session, rows: Sequence[Rejected], now: float) -> None:
 def remove(session: Session, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
     """Remove those of these rows that are there as they were listed; returns them."""
     columns: dict[str, Kind] = {"of_hub": "text", "of_partition": "text", "number": "bigint", "turn": "bigint"}
-    columns["at"] = "timestamptz"
+    columns["time"] = "timestamptz"
     listed, values = session.asked("listed", columns, ((*_identity(row), row.rejected_at) for row in rows))
     removed = session.rows(
         f"DELETE FROM {session.of(session.spec.rejected)} WHERE ({EVENT}, rejected_at) IN "
-        f"(SELECT of_hub, of_partition, number, turn, at FROM {listed}) RETURNING {EVENT}",
+        f"(SELECT of_hub, of_partition, number, turn, time FROM {listed}) RETURNING {EVENT}",
         **values,
     )
     gone = {tuple(row) for row in removed}

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.sinks.beside.kept_values import kept_body
 from leasehold.sinks.postgres.rows import Readied, flat
-from leasehold.sinks.postgres.session import bytes_of
 from leasehold.sinks.postgres.staged.table import COLUMNS
 from leasehold.sinks.postgres.types import is_boolean
 from leasehold.sinks.rules.batch import Batch, Kept, fence_of
@@ -129,7 +129,7 @@ def _altered(it: Readied) -> list[int]:
 
 
 def _hex(body: object) -> tuple[str | None, bool]:
-    given, is_text = bytes_of(body)
+    given, is_text = kept_body(body)
     return None if given is None else "\\x" + given.hex(), is_text
 
 

@@ -1,0 +1,87 @@
+"""What a transaction answers that is asked for a feature which its database has not been taught yet.
+
+Owns the methods that are called only where the sink says their feature (`sinks.features`). Each raises
+`NotImplementedError` with its own name and that of the feature: a database is taught one feature after the other, and
+overrides the methods of those that its sink says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from leasehold.sinks.beside.session import Places
+from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.ordering import Key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from leasehold.sinks.beside.set_aside.trying import Tried
+    from leasehold.sinks.rules.batch import Batch, Kept
+    from leasehold.sinks.rules.duplicates import Memory
+    from leasehold.sinks.rules.related import EntityStep
+    from leasehold.sinks.rules.remembered_order import TableOrder
+
+
+class UnwrittenFeatures:
+    """Of a transaction, what it has for features that its sink does not say."""
+
+    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
+        """REJECTED: see `RetryTransaction`."""
+        self._unwritten("write_again", "REJECTED")
+
+    def forget_key(self, key: Mapping[str, str]) -> int:
+        """FORGETTING: forget what is known of a key, as text; how many there were. The memory of keys is there."""
+        self._unwritten("forget_key", "FORGETTING")
+
+    def clear_keys(
+        self, old: Places, old_of_deleted: Places, after: tuple[object, ...] | None, at_most: int
+    ) -> tuple[Sequence[tuple[Lane, int]], tuple[object, ...] | None]:
+        """FORGETTING: see `BesideTransaction`."""
+        self._unwritten("clear_keys", "FORGETTING")
+
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """STATES: see `KeepsStates`."""
+        self._unwritten("read_states", "STATES")
+
+    def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
+        """MESSAGES: see `BesideTransaction`."""
+        self._unwritten("state_writer", "MESSAGES")
+
+    def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
+        """VERSIONS: the versions of these, which nobody else changes until the transaction ends. The table is there.
+
+        Where a transaction has locked the whole database, that is `entities.versions`.
+        """
+        self._unwritten("lock_versions", "VERSIONS")
+
+    def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
+        """RELATED: see `WritesBeside`."""
+        self._unwritten("write_step", "RELATED")
+
+    def known_identities(self, digests: Collection[str]) -> Memory:
+        """DUPLICATES: see `RemembersIdentities`."""
+        self._unwritten("known_identities", "DUPLICATES")
+
+    def remember_identities(self, memory: Memory) -> None:
+        """DUPLICATES: see `RemembersIdentities`."""
+        self._unwritten("remember_identities", "DUPLICATES")
+
+    def identities_reached(self) -> int | None:
+        """DUPLICATES: see `RemembersIdentities`."""
+        self._unwritten("identities_reached", "DUPLICATES")
+
+    def identities_reach(self, time: int | None) -> None:
+        """DUPLICATES: see `RemembersIdentities`."""
+        self._unwritten("identities_reach", "DUPLICATES")
+
+    def forget_identities(self, before: int, at_most: int) -> None:
+        """DUPLICATES: see `RemembersIdentities`."""
+        self._unwritten("forget_identities", "DUPLICATES")
+
+    def _unwritten(self, method: str, feature: str) -> NoReturn:
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method {method}, which is asked for where the sink says the feature "
+            f"{feature}: write it, or leave {feature} out of the sink's features"
+        )

@@ -1,0 +1,75 @@
+"""The tables that all entity tables of a database share are what `sinks.beside.tables` says, in each database."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from leasehold.sinks.beside.session import Kind
+from leasehold.sinks.beside.tables import ALWAYS, WHEN_NEEDED, SharedTable
+from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold.testing.sinks.fixtures import UPSERT
+from tests.sinks.postgres import Place
+
+ALL = [*ALWAYS, *WHEN_NEEDED.values()]
+ON_SQLITE: dict[Kind, str] = {
+    "text": "TEXT",
+    "bigint": "INTEGER",
+    "boolean": "INTEGER",
+    "double precision": "REAL",
+    "timestamptz": "TEXT",
+    "bytea": "BLOB",
+}
+ON_POSTGRES = {"integer": "bigint", "timestamp with time zone": "timestamptz"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A SQLite file in which all of them were made."""
+    sink = SqliteSink(tmp_path / "t.db", UPSERT)
+    sink._access.changed(lambda transaction: None, *WHEN_NEEDED)
+    sink.close()
+    return tmp_path / "t.db"
+
+
+@pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
+def test_sqlite_makes_them(file: Path, table: SharedTable) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        found = connection.execute(
+            'SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table.name,)
+        ).fetchall()
+        indexes = [
+            f"{name}({columns})"
+            for name, columns in connection.execute(
+                "SELECT i.name, group_concat(c.name) FROM sqlite_master AS i JOIN pragma_index_info(i.name) AS c "
+                "WHERE i.type = 'index' GROUP BY i.name"
+            )
+        ]
+    assert [(name, declared) for name, declared, _, _ in found] == [
+        (name, ON_SQLITE[kind]) for name, kind in table.columns.items()
+    ]
+    assert {name for name, _, needed, _ in found if not needed} - {table.numbered} == table.nullable
+    assert [name for name, *_, place in sorted(found, key=lambda one: one[3]) if place] == [*table.key]
+    assert {f"{index.name}({','.join(index.columns)})" for index in table.indexes} <= {*indexes}
+
+
+@pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
+def test_postgres_has_their_columns_and_keys(place: Place, table: SharedTable) -> None:
+    place.sink(UPSERT).make_shared_tables()
+    its = f"table_schema = '{place.schema}' AND table_name = '{table.name}'"
+    found = place.look(f"SELECT column_name, data_type, is_nullable FROM information_schema.columns WHERE {its}")
+    kinds = {name: ON_POSTGRES.get(type_, type_) for name, type_, _ in found}
+    assert {name: kinds.pop(name) for name in table.columns} == table.columns
+    assert kinds.keys() <= {"id"}  # which the server fills in
+    assert {name for name, _, nullable in found if nullable == "YES"} == table.nullable
+    key = place.look(
+        "SELECT column_name FROM information_schema.key_column_usage JOIN information_schema.table_constraints "
+        f"USING (table_schema, table_name, constraint_name) WHERE {its} AND constraint_type = 'PRIMARY KEY'"
+    )
+    assert {name for (name,) in key} == ({*table.key} or {"id"})
+    indexes = place.look(f"SELECT indexname FROM pg_indexes WHERE schemaname = '{place.schema}'")
+    missing = {index.name for index in table.indexes} - {name for (name,) in indexes}
+    assert missing <= {"leasehold_parked_key"}  # there the key of the table does for it
