@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,34 @@ def test_a_key_is_refused_in_another_section_with_its_own(tmp_path: Path, row: S
 def test_a_misspelt_key_is_refused_with_the_nearest(tmp_path: Path, section: str, name: str) -> None:
     with pytest.raises(ConfigError, match=rf"{section}\.?{name}x: is not a key of .*Did you mean {name}\?"):
         pipeline(tmp_path, section, f"{name}x", "x")
+
+
+ODD = ["", " ", "-1", "nan", "1e999", "²", "[", "9" * 19, "9" * 5_000]
+"""Texts that some settings take. All others refuse them as what is wrong with the setting."""
+
+
+@pytest.mark.parametrize(("section", "name"), KEYS)
+def test_an_odd_text_behind_set_is_taken_or_refused_by_its_key(tmp_path: Path, section: str, name: str) -> None:
+    for text in ODD:
+        with suppress(ConfigError):
+            key = f"{section}.{name}" if section else name
+            pipeline(tmp_path, section, name, None, over={key: text}).ownership.settings()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_odd_text_is_taken_or_refused_by_its_option(name: str) -> None:
+    for text in ODD:
+        with suppress(ConfigError):
+            parse_options({**HUB, name: text})
+
+
+def test_a_number_that_python_or_a_float_does_not_hold_is_refused_in_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ownership\.clock_rate_ratio: must be a number"):
+        pipeline(tmp_path, "ownership", "clock_rate_ratio", 10**400)
+    path = tmp_path / "long.toml"
+    path.write_text(f"[source]\nmin_partitions = {'9' * 5_000}\n")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        read_pipeline_file(path)
 
 
 # What carries them

@@ -190,7 +190,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         remedy = "Check the path, and that it is saved as UTF-8"
         raise ConfigError(str(path), None, f"cannot be read ({error})", remedy) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError is one, and so is a number of more digits than Python reads
         raise ConfigError(str(path), None, f"not valid TOML ({error})", "Correct the line it names") from error
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +48,7 @@ def _key_text(value: Any) -> Any:
 def _as_toml(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # no TOML, or a number of more digits than Python reads
         return text
 
 
@@ -139,7 +140,7 @@ def _plain(words: str, text: Read, fits: Callable[[Any], bool], *, least: int | 
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, float) or (_is_whole(value) and abs(value) <= sys.float_info.max)
 
 
 def _is_whole(value: Any) -> bool:
@@ -154,8 +155,7 @@ def _number(text: str, name: str) -> float:
 
 
 def _count(text: str, name: str, rule: str = "a whole number above zero") -> int:
-    digits = text.strip()
-    if not (digits.isascii() and digits.isdigit() and int(digits)):
+    if not re.fullmatch("0*[1-9][0-9]{0,17}", digits := text.strip()):  # 64 bits hold any number of 18 digits
         raise ConfigError(name, text, rule, "For example 10000")
     return int(digits)
 
