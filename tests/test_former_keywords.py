@@ -23,6 +23,7 @@ from leasehold.processors.events.arguments import handlers_of
 from leasehold.runtime import Runtime
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.testing.clock import ManualClock
+from tests.former_calls import formerly
 from tests.processor.fleet import Hub
 from tests.processor.plain import log
 
@@ -48,14 +49,6 @@ class Drawn:
 
 
 UNTYPED: Callable[..., Any] = Drawn
-
-
-def formerly(make: Callable[..., Any], *arguments: Any, **former: Any) -> tuple[Any, list[str]]:
-    """What a call makes, and the warnings that it gives for this line."""
-    with pytest.warns(DeprecationWarning, match=" is .* now$") as said:
-        made = make(*arguments, **former)
-    assert {each.filename for each in said} == {__file__}
-    return made, [str(each.message) for each in said]
 
 
 def test_former_keywords_become_fields_of_the_value() -> None:

@@ -25,6 +25,7 @@ from leasehold.processors.queues import QueueDelivery, QueueProcessor
 from leasehold.processors.queues.content import Content, ContentReader
 from leasehold.queues import QueueMessage, open_queue
 from tests.azure_clients import LEAVES_SOCKETS
+from tests.former_calls import formerly
 from tests.handlers.conftest import calls
 from tests.handlers.slow_handlers import told
 from tests.handlers.timed_calls import SHORT, timed
@@ -34,7 +35,6 @@ from tests.queue_processor.locks_renewed import Renewals
 from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
 from tests.service_bus.servers import Message, Server, connected, send
-from tests.test_former_keywords import formerly
 from tests.waiting import NEVER, PATIENCE, take, until
 
 __all__ = ["calls", "timed"]
