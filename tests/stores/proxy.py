@@ -2,12 +2,14 @@
 
 Owns its threads and sockets. It passes bytes on, or, when told to, hangs (takes a request and never passes it
 on), loses answers (passes the request on, waits for the answer and closes the connection instead), holds a request
-(keeps it until it is let go, when whoever sent it has given up long ago) or is far away (each answer takes a while).
+(keeps it until it is let go, and closes the connection, so that the sender gives it up) or is far away (each answer
+takes a while).
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 
@@ -29,7 +31,7 @@ class Proxy:
         self.losing = b""
         """Only answers to requests that contain this are lost."""
         self.holding = b""
-        """The next request that contains this is held, and whatever follows it on its connection."""
+        """The next request that contains this is held."""
         self.held = b""
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
@@ -50,15 +52,13 @@ class Proxy:
         self._open += [client, server]
         doomed = threading.Event()
         threading.Thread(target=self._back, args=(client, server, doomed), daemon=True).start()
-        holding = False
         with contextlib.suppress(OSError):
             while request := client.recv(65536):
                 if self.hangs:
                     continue
-                if holding or self._begins_to_hold(request):
-                    holding = True  # a body may come after its head
-                    self.held += request
-                    continue
+                if self._begins_to_hold(request):
+                    self.held = _whole(request, client)
+                    break
                 if self._lose(request):
                     doomed.set()
                 server.sendall(request)
@@ -92,7 +92,7 @@ class Proxy:
         with self._lock:
             if not self.holding or self.holding not in request:
                 return False
-            self.held, self.holding = b"", b""
+            self.holding = b""
             return True
 
     def let_go(self) -> None:
@@ -104,3 +104,13 @@ class Proxy:
     def close(self) -> None:
         self._server.close()
         self._end(*self._open)
+
+
+def _whole(request: bytes, client: socket.socket) -> bytes:
+    """A request with the rest of its body, which may come after its head."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    missing = int(length[1]) - len(body) if length else 0
+    while missing > 0 and (more := client.recv(missing)):
+        request, missing = request + more, missing - len(more)
+    return request

@@ -97,7 +97,7 @@ def test_a_close_without_an_answer_can_be_made_again(
 
 
 def test_a_write_that_arrives_late_takes_no_fence_back(opener: Open, proxy: Proxy, scope: str) -> None:
-    store, other = opener(proxy, timeout=10.0), opener()
+    store, other = opener(proxy), opener()
     me, heir = store.open_session("me", 60.0), store.open_session("heir", 60.0)
     proxy.holding = b"comp=metadata"
     [lease] = store.acquire(me, scope, ["a"])

@@ -129,7 +129,7 @@ def test_a_heartbeat_and_who_finds_it_too_old_cannot_both_be_right(opener: Open)
 def test_an_opening_that_arrives_late_brings_no_session_back(
     opener: Open, where: LeasePlace, proxy: Proxy, duration: float | None
 ) -> None:
-    store, other, scope = where.open(proxy, timeout=10.0), opener(), secrets.token_hex(4)
+    store, other, scope = where.open(proxy, timeout=NEVER), opener(), secrets.token_hex(4)
     proxy.holding = b"POST "
     session = store.open_session("me", duration)
     assert proxy.held, "it was sent twice, and the first is on its way still"
