@@ -226,8 +226,7 @@ def _placed(
     here = stated.get(section)
     raw = here.get(name) if isinstance(here, dict) else here
     value = raw if isinstance(raw, str) and "${" in raw and error.value is not None else error.value
-    shown = values.hidden(value) if isinstance(value, str) else value
-    return ConfigError(key, shown, values.hidden(error.rule), values.hidden(error.remedy))
+    return ConfigError(key, values.concealed(value), values.hidden(error.rule), values.hidden(error.remedy))
 
 
 def _flag(key: str, over: Mapping[str, str]) -> str:

@@ -48,6 +48,16 @@ class Substituted:
                     text = re.sub(rf"(?<![\w$]){re.escape(form)}(?!\w)", lambda _, shown=shown: shown, text)  # type: ignore[misc]
         return text
 
+    def concealed(self, value: Any) -> Any:
+        """The value with `hidden` texts, those in lists and tables included."""
+        if isinstance(value, str):
+            return self.hidden(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.concealed(one) for one in value)
+        if isinstance(value, dict):
+            return {self.concealed(key): self.concealed(one) for key, one in value.items()}
+        return value
+
     def _value(self, value: Any, key: str) -> Any:
         if isinstance(value, str):
             return _REFERENCE.sub(lambda found: self._text(found, key), value)

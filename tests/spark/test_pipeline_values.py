@@ -72,6 +72,7 @@ def test_a_variable_that_is_none_is_refused_by_its_key(tmp_path: Path, written: 
         ('"10s"', '"${V}"'),
         ('"earliest"', '"${V}"'),
         ('mode = "upsert"', 'mode = "${V}"'),
+        ('mode = "upsert"', 'mode = "upsert"\nkeep = ["hub", "${V}"]'),
         ('name = "flights"', 'name = "${V}"'),
         ("max_events_per_trigger = 50000", 'max_events_per_trigger = "${V}"'),
     ],
