@@ -1,7 +1,7 @@
 """Clears what is old beside an entity table, a little after each batch.
 
-Owns when the next step is due; what is old is the sink's to say (`sinks.beside.forgetting`). Promises that a step that
-fails fails nothing else: it is said once, and tried again later.
+Owns when the next step is due; what is old, and by which clock, is the sink's to say (`sinks.beside.forgetting`).
+Promises that a step that fails fails nothing else: it is said once, and tried again later.
 
 Concurrency: every instance of a pipeline does this for the same table, each step in a short transaction of its own.
 Whoever stops in it for a minute holds up the others as a batch would; killed at any line, it has cleared a step or not.
@@ -35,11 +35,14 @@ class Clearing:
         self._after: tuple[object, ...] | None = None
 
     def step(self, now: float) -> Cleared | None:
-        """One step, if one is due at `now` (seconds since 1970). Returns None if nothing was due, or it failed."""
+        """One step, if one is due at `now`: seconds of a clock that never goes back.
+
+        Returns None if nothing was due, or the step failed.
+        """
         if not self._retention or now < self._due:
             return None
         try:
-            cleared = self._sink.clear(self._retention, now, self._after)
+            cleared = self._sink.clear(self._retention, after=self._after)
         except LeaseholdError as error:
             logger.warning("what is old beside the table is cleared later: %s", error)
             self._due = now + self._pause

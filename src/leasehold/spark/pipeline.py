@@ -245,7 +245,7 @@ class PipelineRun:
         engine.binding.meet(self._table.met_by_loop)
         result = self._table.write(evaluated.batch, level_of=engine.share.level_of, tell=self.notices.publish)
         if self._clearing is not None:
-            self._clearing.step(engine.share.clock.wall())
+            self._clearing.step(engine.share.clock.monotonic())
         return result
 
     def _say(self, note: str) -> None:

@@ -74,9 +74,14 @@ def _clear_oldest(transaction: BesideTransaction, table: str, time: str, where: 
 
 
 def _note_places(transaction: BesideTransaction, retention: Retention, now: float) -> None:
-    """Note the places of now, if it is time for it, and forget notes that are older than the oldest one needed."""
+    """Note the places of now, if it is time for it.
+
+    And forget the notes of times that have not come yet, which would keep this from noting anything until they come,
+    and those that are older than the oldest one needed.
+    """
     session = transaction.session
     place, reader = session.of(PLACE), of_reader(session.spec)
+    session.run(f"DELETE FROM {place} WHERE {OF_READER} AND {_AT} > %(now)s", **reader, now=now)
     last = session.one(f"SELECT max({_AT}) FROM {place} WHERE {OF_READER}", **reader)
     if last is not None and retention.note_every is not None and now - last < retention.note_every:
         return

@@ -8,7 +8,8 @@ Owns the contract beside `base.Sink`, and its rules. A sink that can forget impl
 3. The memory of a key is old once the event that wrote the key last was applied longer ago than its retention; that of
    a deleted entity (a tombstone) has a retention of its own. There is no time beside each key: now and then the place
    of each partition is noted with the time, and what lies at or below a place that was noted that long ago is old. A
-   person's reset makes these notes void, since events are applied anew.
+   person's reset makes these notes void, since events are applied anew. A note of a time that has not come yet is of
+   a clock that went wrong since; a step removes it.
 4. Without its memory a key is like a new one: an older event that comes after that counts, and so does one from another
    partition. An event that is tried again (`set_aside`) is not let in where the memory of its key may have been
    cleared.
@@ -109,13 +110,15 @@ class Forgets(Protocol):
     def clear(
         self,
         retention: Retention,
-        now: float,
+        now: float | None = None,
         after: tuple[object, ...] | None = None,
         at_most: int = AT_A_TIME,
     ) -> Cleared:
         """Clear some of what is old at `now` (seconds since 1970), in one short transaction: rules 1 to 3.
 
-        Looks at most at `at_most` rows of each kind; of keys at those behind `after`.
+        Without `now`, the clock of the database says the time: one clock for all instances, so that an instance whose
+        own clock is ahead does not clear early for all of them. Looks at most at `at_most` rows of each kind; of keys
+        at those behind `after`.
         """
         ...
 

@@ -87,6 +87,10 @@ class Session(Protocol):
         """
         ...
 
+    def clock(self) -> float:
+        """The time by the clock of the database's machine, in seconds since 1970."""
+        ...
+
     def storable(self, text: str) -> str:
         """The text as the database can hold it."""
         ...

@@ -66,12 +66,17 @@ class BesideSink(ABC):
         return self._access.changed(once)
 
     def clear(
-        self, retention: Retention, now: float, after: tuple[object, ...] | None = None, at_most: int = AT_A_TIME
+        self,
+        retention: Retention,
+        now: float | None = None,
+        after: tuple[object, ...] | None = None,
+        at_most: int = AT_A_TIME,
     ) -> Cleared:
         """See `Forgets`."""
 
         def once(transaction: BesideTransaction) -> Cleared:
-            return clearing.clear(transaction, retention, now, after, at_most)
+            at = transaction.session.clock() if now is None else now
+            return clearing.clear(transaction, retention, at, after, at_most)
 
         return self._access.changed(once, *((PLACE, CLEARED) if retention.note_every and self.spec.memory else ()))
 

@@ -79,6 +79,9 @@ class Session:
         values = {f"{alias}_{name}": [*each] for name, each in zip(columns, lists, strict=True)}
         return f"unnest({arrays}) AS {alias}({', '.join(columns)})", values
 
+    def clock(self) -> float:
+        return float(self.one("SELECT extract(epoch FROM clock_timestamp())"))
+
     def storable(self, text: str) -> str:
         """The text as a column can hold it."""
         return text.replace("\0", "\\0")

@@ -56,6 +56,9 @@ class Session:
         names = ", ".join(f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(columns))
         return f"(SELECT {names} FROM json_each(%({alias})s)) AS {alias}", {alias: json.dumps([*rows])}
 
+    def clock(self) -> float:
+        return float(self.one("SELECT (julianday('now') - 2440587.5) * 86400.0"))  # the day on which 1970 began
+
     def storable(self, text: str) -> str:
         return text
 

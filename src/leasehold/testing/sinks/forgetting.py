@@ -6,6 +6,7 @@ FORGETTING and REJECTED.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -135,6 +136,20 @@ class ForgettingContract(SinkFixtures):
         older = batch(Row("a", 9, 3, version=1), Row("b", 9, 4, version=1), by_version=True, deletes=True)
         assert sink.apply(older).superseded == 1
         assert contents() == [("a", 1), ("b", 9)]
+
+    def test_without_a_time_the_clock_of_the_database_counts(self, open_table: Open) -> None:
+        sink, retention = open_table(UPSERT), Retention(memories=10_000.0)
+        sink.apply(batch(Row("a", 1, 0)))
+        assert forgets(sink).clear(retention) == Cleared()
+        assert clear_all(sink, retention, time.time() + 5_000) == (0, 0)
+        assert clear_all(sink, retention, time.time() + 15_000) == (0, 1)
+
+    def test_a_clock_that_was_ahead_keeps_nothing_from_being_noted(self, open_table: Open) -> None:
+        sink, retention = open_table(UPSERT), Retention(memories=10.0)
+        sink.apply(batch(Row("a", 1, 0)))
+        for now in (LATER, 0.0):
+            assert clear_all(sink, retention, now) == (0, 0)
+        assert clear_all(sink, retention, 20.0) == (0, 1)
 
     def test_many_keys_are_looked_at_a_few_at_a_time(self, open_table: Open) -> None:
         sink, retention = open_table(UPSERT), Retention(memories=10.0)
