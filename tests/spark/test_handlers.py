@@ -141,7 +141,7 @@ def test_the_traceback_of_a_task_is_kept_and_what_was_set_aside_before_is_an_eve
     file = folder / "orders.toml"
     file.write_text(file.read_text() + 'on_failure = "discard"\n')
     discarding = HandledOfFile(read_pipeline_file(file))
-    discarding._spark = table._spark
+    discarding._tasks = table._tasks
     whole = batch("0", 0, ("b", 13), ("a", 1))
     aside = whole.rows.slice(1).append_column("reason", pa.array(["unread"]))
     result = discarding.write(replace(whole, rows=whole.rows.slice(0, 1), rejected=aside))

@@ -43,7 +43,7 @@ GIVEN: dict[str, Any] = {
     "table": "orders",
     "pipeline": "orders",
     "schema": "order_id STRING, amount BIGINT",
-    "state": "order_id STRING, total BIGINT, bodies STRING",
+    "state": "order_id STRING, total BIGINT, bodies STRING, batch STRING",
 }
 
 
@@ -58,7 +58,8 @@ def handler(folder: Path) -> Any:
         if event.row["amount"] == 0:
             raise Reject("nothing")
         before = state or {"total": 0, "bodies": ""}
-        return {"total": before["total"] + event.row["amount"], "bodies": before["bodies"] + event.body.decode()}
+        total, bodies = before["total"] + event.row["amount"], before["bodies"] + event.body.decode()
+        return {"total": total, "bodies": bodies, "batch": event.batch_id}
 
     return order
 
@@ -102,13 +103,17 @@ def test_a_batch_is_handled_and_one_that_comes_again_is_passed_by(
 ) -> None:
     send(folder, ("a", 1), ("b", 2), ("a", 3), ("b", 0))
     results: list[BatchResult] = []
+    named: set[str] = set()
     for _ in range(2):
         with batches(spark, folder, table) as loop:
-            results += [table.apply(batch) for batch in loop]
+            for batch in loop:
+                results.append(table.apply(batch))
+                named.add(batch.id)
             with closing(sqlite3.connect(folder / "stores.db")) as connection:
                 connection.execute("UPDATE leasehold_checkpoint SET sequence_number = -1")
                 connection.commit()
     assert totals(folder) == {"a": 4, "b": 2}
+    assert {batch for (batch,) in rows(folder, "SELECT batch FROM orders")} <= named
     assert rows(folder, "SELECT reason FROM orders_rejected") == [("nothing",)]
     assert (table.totals.applied, table.totals.rejected, table.totals.replayed) == (3, 1, 4)
     assert sum(one.applied for one in results) == 3
@@ -261,12 +266,6 @@ def test_files_of_this_machine_are_none_for_the_tasks_of_a_cluster(
         monkeypatch.setattr(spark.sparkContext, "master", "spark://host:7077")
         with pytest.raises(ConfigError, match=rf"^{key} = .*spark://host:7077 have no file of this machine"):
             batches(spark, folder, table)
-
-
-def test_spark_connect_is_refused_by_name(folder: Path, table: HandledOnSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leasehold.spark.handlers.table.is_connect", lambda session: True)
-    with pytest.raises(ConfigError, match=r"spark: handlers do not run over Spark Connect.*plain processor"):
-        table.take_session(SimpleNamespace())  # type: ignore[arg-type]
 
 
 def test_a_store_that_is_away_between_batches_ends_nothing(table: HandledOnSpark) -> None:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from leasehold.errors import DataLoss, HubUnavailable, PartitionTaken, RangeTooLarge, SinkUnavailable, StaleBatch
 from leasehold.model import EventRange
-from leasehold.spark.loop.orders import Order, Receipt, batch_id, check_receipts, describe, task_order
+from leasehold.spark.loop.orders import Order, Receipt, check_receipts, describe, task_order
 from leasehold.spark.loop.pace import GATHERING, MANY, Pace
 from leasehold.spark.loop.poison import FEW, TooMuchPoison, allowed, halves, sift
 from leasehold.spark.plan.failures import FailureKind, pause_before_retry, sort_failure, tells_of_cancelling
 from leasehold.spark.plan.offsets import ReadRange, Weights, next_waited, share
+from leasehold.spark.table.of_loop import batch_id
 from leasehold.testing.clock import ManualClock
 
 # Shares

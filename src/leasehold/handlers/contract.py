@@ -104,6 +104,8 @@ class EntityEvent:
     fence              rises with each owner of the partition: what a handler writes elsewhere can refuse lower ones
     late               whether it came after a later one of its entity (`spread`); never in one partition
     delivery           which try this is, from 1; tries in an outage are not counted
+    batch_id           on Spark the id of the batch that it was read or tried with, as the log has it; "" elsewhere.
+                       What comes again may come in another batch: `id` is what an event is known by
     """
 
     key: Any
@@ -116,6 +118,7 @@ class EntityEvent:
     fence: int
     late: bool = False
     delivery: int = 1
+    batch_id: str = ""
 
     @property
     def id(self) -> str:
@@ -125,6 +128,7 @@ class EntityEvent:
         place = (self.hub, self.partition, self.sequence_number)
         return EntityEvent, (
             *(self.key, self.body, self.row, *place, self.enqueued_time, self.fence, self.late, self.delivery),
+            self.batch_id,
         )
 
 
@@ -136,7 +140,8 @@ def key_of(event: EntityEvent) -> Key:
 def fenced(event: EntityEvent, fence: int) -> EntityEvent:
     """The same event with another fence: `dataclasses.replace`, of which each call takes twice as long."""
     place = (event.hub, event.partition, event.sequence_number)
-    return EntityEvent(event.key, event.body, event.row, *place, event.enqueued_time, fence, event.late, event.delivery)
+    of_try = (event.delivery, event.batch_id)
+    return EntityEvent(event.key, event.body, event.row, *place, event.enqueued_time, fence, event.late, *of_try)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,12 @@ class SetAside(NamedTuple):
 
 
 def given_events(
-    reader: BodyReader, handler: EntityHandler, place: Place, events: Sequence[Sent], deliveries: Iterable[int]
+    reader: BodyReader,
+    handler: EntityHandler,
+    place: Place,
+    events: Sequence[Sent],
+    deliveries: Iterable[int],
+    batch_id: str = "",
 ) -> tuple[list[Given], pa.Table]:
     """The events of one partition, each at the try that `deliveries` says, and their bodies' columns."""
     read = reader.read(pa.array([event.body for event in events], pa.binary()))
@@ -51,6 +56,7 @@ def given_events(
             event.enqueued_time,
             place.owner_level,
             delivery=delivery,
+            batch_id=batch_id,
         )
         given.append((key, one, reason))
     return given, read.columns

@@ -192,6 +192,10 @@ class HandledTable(TriesParked):
             if self._exclusive is not None:
                 self._exclusive.give_up(known.leases)
 
+    def _id_of(self, batch: ReadBatch) -> str:
+        """What the batch is called, where batches have names: on Spark."""
+        return ""
+
     def _spread_entities(self, spread: Spread) -> SpreadEntities | None:
         return spread_entities(
             *(self.sink, self._state, self._columns, spread.sequence_by, spread.late, self._clock),
@@ -263,7 +267,7 @@ class HandledTable(TriesParked):
         waiting: Iterable[Key] = (),
         parked: bool = False,
     ) -> Computed:
-        given, columns = given_events(self._reader, self._handler, batch, events, deliveries)
+        given, columns = given_events(self._reader, self._handler, batch, events, deliveries, self._id_of(batch))
         before = {one.sequence_number for one in events if isinstance(one, ParkedEvent) and hung(one.error)}
         call = self._calling(batch, before, goes_on=goes_on)
         if self._spread is not None:

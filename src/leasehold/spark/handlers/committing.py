@@ -126,7 +126,7 @@ class CommittingTable(HandledTable):
         if not new:
             return None
         waiting = frozenset(self._waiting(lane, mark) if self._spread is None else ())
-        return mark, Piece(lane.hub, lane.partition, lane.owner_level, new, waiting)
+        return mark, Piece(lane.hub, lane.partition, lane.owner_level, new, waiting, lane.batch_id)
 
     def take(self, lane: Lane) -> float:
         """Commit a partition's events, or try what is parked. When to call again, by the monotonic clock."""
@@ -149,6 +149,9 @@ class CommittingTable(HandledTable):
         while self._owned and self._sender is not None:
             _, owner = self._owned.popitem()
             self._sender.leave(owner, max(0.0, until - time.monotonic()))
+
+    def _id_of(self, batch: ReadBatch) -> str:
+        return batch.batch_id if isinstance(batch, Lane) else ""
 
     def _compute(self, batch: ReadBatch, mark: Watermark, again: int) -> Computed:
         under, done = self.ahead.pop(batch.partition, (None, None))

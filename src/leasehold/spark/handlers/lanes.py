@@ -16,6 +16,7 @@ from leasehold.model import EventRange
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.handlers.tasks import EventOfPartition
+from leasehold.spark.table.of_loop import batch_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,6 +39,7 @@ class Lane:
     end: int = 0
     start: int = 0
     last_enqueued: float = 0.0
+    batch_id: str = ""
 
     @property
     def last(self) -> int:
@@ -80,14 +82,16 @@ def lanes_of(batch: Batch, *, transformed: bool = False) -> list[Lane]:
             place = found.setdefault((hub, partition, level), [])
             one = EventOfPartition(body, number, (time or 0) / 1e6)
             place.append(SetAside(*one, reason) if aside else one)
-    return [_lane(its, found.get((its.hub, its.partition, its.owner_level), [])) for its in batch.ranges or ()]
+    ranges = batch.ranges or ()
+    name = batch_id(ranges)
+    return [_lane(its, found.get((its.hub, its.partition, its.owner_level), []), name) for its in ranges]
 
 
-def _lane(its: EventRange, events: list[EventOfPartition | SetAside]) -> Lane:
+def _lane(its: EventRange, events: list[EventOfPartition | SetAside], name: str) -> Lane:
     mine = sorted((one for one in events if its.begin <= one.sequence_number < its.end), key=_number)
     start = its.begin if its.left_out_from is None else its.left_out_from
     return Lane(
-        its.hub, its.partition, its.owner_level, tuple(mine), its.begin, its.end, start, its.enqueued_time or 0.0
+        its.hub, its.partition, its.owner_level, tuple(mine), its.begin, its.end, start, its.enqueued_time or 0.0, name
     )
 
 

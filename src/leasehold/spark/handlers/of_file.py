@@ -33,8 +33,8 @@ class HandledOfFile(HandledOnSpark, ReadsEvents):
 
     def __init__(self, file: PipelineFile) -> None:
         self._file = file
-        session, url, leases = (f"{file.path}: {key}" for key in ("spark.master", "sink.url", "ownership.store"))
-        self._named = Named(session, url, leases, "run it with --no-spark")
+        url, leases = (f"{file.path}: {key}" for key in ("sink.url", "ownership.store"))
+        self._named = Named(url, leases, "run it with --no-spark")
         self._transform = f"{file.path}: transform" if is_transformed(file) else ""
         made_of(super().__init__, file, on_spark=True)
 

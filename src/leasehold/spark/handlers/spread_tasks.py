@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from leasehold.clock import SystemClock
 from leasehold.handlers.columns import columns_of
@@ -22,11 +21,9 @@ from leasehold.handlers.given import Given, given_events
 from leasehold.handlers.spread import SpreadComputed, SpreadEntities, joined
 from leasehold.sinks.features import VERSIONS, require
 from leasehold.sinks.rules.batch import OrderValue
+from leasehold.spark.handlers.jobs import HandlerTasks
 from leasehold.spark.handlers.leased import TaskLeases
 from leasehold.spark.handlers.tasks import Call, Piece, calling, sink_at, told
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 
 @dataclass(slots=True)
@@ -38,12 +35,12 @@ class _Portion:
     values: dict[int, OrderValue] = field(default_factory=dict)
 
 
-def answered(context: SparkContext, call: Call, pieces: list[Piece]) -> list[SpreadComputed]:
+def answered(tasks: HandlerTasks, call: Call, pieces: Sequence[Piece]) -> list[SpreadComputed]:
     """What the events of each piece come to, if the pieces are committed in this order."""
-    tasks = min(context.defaultParallelism, sum(len(piece.events) for piece in pieces))
-    portions = context.parallelize(list(enumerate(pieces)), len(pieces)).flatMap(functools.partial(_split, call, tasks))
+    count = min(tasks.cores, sum(len(piece.events) for piece in pieces))
+    split, compute = functools.partial(_split, call, count), functools.partial(_computed, call)
     parts: list[list[SpreadComputed]] = [[] for _ in pieces]
-    for place, done in portions.partitionBy(tasks, int).mapPartitions(functools.partial(_computed, call)).collect():
+    for place, done in tasks.sorted_out(split, compute, list(enumerate(pieces)), count):
         parts[place].append(done)
     return [joined(each) for each in parts]
 
@@ -51,7 +48,7 @@ def answered(context: SparkContext, call: Call, pieces: list[Piece]) -> list[Spr
 def _split(call: Call, tasks: int, numbered: tuple[int, Piece]) -> Iterable[tuple[int, _Portion]]:
     """The portions of a piece, each with the number of the task that computes it."""
     place, piece = numbered
-    given, rows = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events))
+    given, rows = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events), piece.batch_id)
     valued, values = _entities(call).valued(given, rows)
     found: dict[int, _Portion] = {}
     for one in valued:

@@ -21,7 +21,8 @@ outage, a refused row or a watermark that has moved is one partition's, which al
 what a commit locks is locked for a part of the batch. One transaction would save all commits but one, and would have to
 join what is told by partition today: what is parked, and which versions it was computed from (`Parking`, `Versioned`).
 
-Refuses Spark Connect, a SQLite table unless all tasks are on this machine, and what handlers on Spark have not.
+Refuses a SQLite table unless all tasks are on this machine, which nothing tells over Spark Connect, and what handlers
+on Spark have not.
 
 One thread works with a table: the loop's. Stopped for a minute, or killed, at any line before a partition's commit,
 nothing of it has happened; of a batch some partitions may be committed and others not, and what comes again of the
@@ -53,6 +54,7 @@ from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, Totals, counts_of
 from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.handlers.committing import CommittingTable, Trusts
+from leasehold.spark.handlers.jobs import HandlerTasks, tasks_of
 from leasehold.spark.handlers.lanes import COLUMNS, Lane, events_only, lanes_of
 from leasehold.spark.handlers.leased import BatchLeases
 from leasehold.spark.handlers.shares import divided, shares_of
@@ -80,7 +82,6 @@ AWAY = 10.0
 class Named:
     """What settings are called where they were given, and what else there is for what Spark has not."""
 
-    session: str = "spark"
     url: str = "url"
     leases: str = "exclusive"
     plain: str = "let a plain processor run the handler (HandledTable)"
@@ -181,7 +182,7 @@ class HandledOnSpark:
         spec = self._table.sink.spec
         self.met_by_loop = MetTable(spec.name, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks)
         """Whose it is, for a loop."""
-        self._spark: SparkSession | None = None
+        self._tasks: HandlerTasks | None = None
         self._due: dict[tuple[str, int], float] = {}
         self._seconds_an_event = 0.0
         self._totals = Totals()
@@ -197,7 +198,7 @@ class HandledOnSpark:
         is away, raises nothing: the result says so with zeros, and the loop gives its events again. Some partitions of
         it may be committed then; what comes again of them is passed by. Else raises as `EntityTable.apply` does.
         """
-        if self._spark is None:
+        if self._tasks is None:
             raise UsageError(
                 f"the loop does not know the table {self.met_by_loop.name}, and has to try its parked events between "
                 "batches: give it MicroBatches(…, table=…)"
@@ -246,10 +247,7 @@ class HandledOnSpark:
     def take_session(self, spark: SparkSession) -> None:
         """Take the session whose tasks are to call the handler. Raises `ConfigError` for one whose tasks cannot."""
         named = self._named
-        if is_connect(spark):
-            remedy = named.plain[0].upper() + named.plain[1:]
-            raise ConfigError(named.session, None, "handlers do not run over Spark Connect", remedy)
-        master = spark.sparkContext.master or ""
+        master = "a server of Spark Connect" if is_connect(spark) else spark.sparkContext.master or ""
         here = master == "local" or master.startswith("local[")
         for key, url, what in ((named.url, self._url, "read states"), (named.leases, self._leases, "take leases")):
             if names_file(url or "") and not here:
@@ -260,7 +258,7 @@ class HandledOnSpark:
                     'Use Postgres, or master = "local[2]"',
                 )
         self._ship_module()
-        self._spark = spark
+        self._tasks = tasks_of(spark)
 
     def write(
         self,
@@ -336,17 +334,17 @@ class HandledOnSpark:
         """What tasks make of these pieces, which have the `leases` of the batch's entities."""
         if not pieces:
             return ()
-        assert self._spark is not None
-        context = self._spark.sparkContext
+        assert self._tasks is not None
+        tasks = self._tasks
 
         def job(call: Call) -> Sequence[Computed]:
             if call.spec.spread:
-                return answered(context, call, [*pieces])
-            return self._joined(parts, context.parallelize(tasks, len(tasks)).map(call.task()).collect())
+                return answered(tasks, call, pieces)
+            return self._joined(parts, tasks.each(call.task(), flat))
 
-        parts = self._divided(pieces, context.defaultParallelism)
-        tasks = [part for some in parts for part in some]
-        rounds = 1 if self._table.sink.spec.spread else math.ceil(len(tasks) / context.defaultParallelism)
+        parts = self._divided(pieces, tasks.cores)
+        flat = [part for some in parts for part in some]
+        rounds = 1 if self._table.sink.spec.spread else math.ceil(len(flat) / tasks.cores)
         call = self._table.call(rounds, leases)
         try:
             return job(call)

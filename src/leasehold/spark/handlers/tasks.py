@@ -57,6 +57,7 @@ class Piece:
     owner_level: int
     events: tuple[EventOfPartition | SetAside, ...]
     waiting: frozenset[Key]
+    batch_id: str = ""
 
 
 class Answer(NamedTuple):
@@ -99,7 +100,7 @@ class Call:
 def answers(call: Call, piece: Piece) -> Answer:
     """What the events of a piece come to, from what the table has now. Raises what the sink raises, and no other."""
     began = time.monotonic()
-    given, _ = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events))
+    given, _ = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events), piece.batch_id)
     keys = list(dict.fromkeys(key for key, _, reason in given if reason is None))
     states = require(sink_at(call.url, call.spec), STATES, "a handler").read_states(call.state, keys)
     with calling(call) as computed:

@@ -22,13 +22,13 @@ from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.evaluation import Evaluated, evaluated
 from leasehold.spark.loop.jobs import Jobs
-from leasehold.spark.loop.orders import Order, Receipt, batch_id, fitted, title
+from leasehold.spark.loop.orders import Order, Receipt, fitted, title
 from leasehold.spark.loop.poison import TooMuchPoison
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import last_times, parts, sizes, with_transform
 from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.stream.foreach import applied_already
-from leasehold.spark.table.of_loop import EvaluatesRows, MetTable
+from leasehold.spark.table.of_loop import EvaluatesRows, MetTable, batch_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -35,7 +35,7 @@ from leasehold.spark.loop.binding import Binding
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, check_alive
-from leasehold.spark.loop.orders import Order, batch_id, describe
+from leasehold.spark.loop.orders import Order, describe
 from leasehold.spark.loop.pace import Pace, say_losses
 from leasehold.spark.loop.poison import Poison, TooMuchPoison
 from leasehold.spark.loop.recovery import plan_again
@@ -44,6 +44,7 @@ from leasehold.spark.loop.settings import LoopSettings
 from leasehold.spark.loop.watch import Watch
 from leasehold.spark.plan.failures import Failure, FailureKind, pause_before_retry
 from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
+from leasehold.spark.table.of_loop import batch_id
 from leasehold.waiting import Say
 
 logger = logging.getLogger(__name__)

@@ -24,14 +24,14 @@ from leasehold.logs import about
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.jobs import Jobs
-from leasehold.spark.loop.orders import Order, Receipt, batch_id, title
+from leasehold.spark.loop.orders import Order, Receipt, title
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
 from leasehold.spark.plan.reading import CARRIED, REASON
 from leasehold.spark.session.versions import to_arrow
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import identities_of
-from leasehold.spark.table.of_loop import EvaluatesRows
+from leasehold.spark.table.of_loop import EvaluatesRows, batch_id
 from leasehold.spark.table.staging import Beside
 
 Transform = Callable[[DataFrame], DataFrame]

@@ -10,7 +10,6 @@ The name of a batch is made of its ranges and their owner levels, so that it is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,12 +90,6 @@ def check_receipts(order: Order, receipts: Iterable[Receipt]) -> dict[int, Recei
             "batch, without cache, limit or persist"
         )
     return mine
-
-
-def batch_id(ranges: Sequence[EventRange]) -> str:
-    """A name of 32 hexadecimal digits that is the same in every process, and of no other ranges or levels."""
-    told = [[one.hub, one.partition, one.owner_level, one.begin, one.end] for one in sorted(ranges)]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
 
 def title(name: str, ranges: Sequence[EventRange]) -> str:

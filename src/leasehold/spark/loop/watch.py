@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from leasehold.clock import Clock
 from leasehold.model import EventRange
 from leasehold.spark.loop.jobs import Jobs
-from leasehold.spark.loop.orders import batch_id, describe
+from leasehold.spark.loop.orders import describe
 from leasehold.spark.loop.settings import LoopSettings
+from leasehold.spark.table.of_loop import batch_id
 
 logger = logging.getLogger(__name__)
 

@@ -1,11 +1,14 @@
 """A loop and a table, as each sees the other.
 
-Owns what a loop has to know of a table that it fills (`MetTable`), and what a table asks of a batch of a loop
-(`LoopBatch`). So neither needs the other's code: `leasehold.spark.loop` imports this room, and is imported by none.
+Owns what a loop has to know of a table that it fills (`MetTable`), what a table asks of a batch of a loop
+(`LoopBatch`), and what both call a batch (`batch_id`). So neither needs the other's code: `leasehold.spark.loop`
+imports this room, and is imported by none.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -24,6 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 T = TypeVar("T")
+
+
+def batch_id(ranges: Sequence[EventRange]) -> str:
+    """A name of 32 hexadecimal digits that is the same in every process, and of no other ranges or levels."""
+    told = [[one.hub, one.partition, one.owner_level, one.begin, one.end] for one in sorted(ranges)]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

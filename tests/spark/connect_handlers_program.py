@@ -1,0 +1,81 @@
+"""Handlers over Spark Connect, in a folder: tables of several kinds in Postgres, filled from one hub.
+
+python -m tests.spark.connect_handlers_program FOLDER URL TABLE…
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from leasehold.errors import ConfigError
+from leasehold.handlers import Failures, Retries, Spread
+from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event
+from leasehold.spark import HandledOnSpark, MicroBatches
+from leasehold.spark.handlers.jobs import ConnectTasks
+from leasehold.spark.session.java import use_java
+from tests.spark.connect_handlers import hanging, order, parts, placed, together
+
+KEYS, EVENTS, PARTITIONS = 7, 60, 3
+SCHEMA, STATE = "order_id STRING, n BIGINT", "order_id STRING, total BIGINT, trail STRING"
+
+
+def main(folder: Path, url: str, tables: list[str]) -> None:
+    """Fill these tables, and say what is refused."""
+    hub = LogHub.create(folder / "hub.db", partitions=PARTITIONS)
+    hub.send(Event(b'{"order_id":"k%d","n":%d}' % (n % KEYS, n), partition_key=f"k{n % KEYS}") for n in range(EVENTS))
+    scattered = LogHub.create(folder / "scattered.db", partitions=PARTITIONS)
+    for partition in range(PARTITIONS):
+        mine = range(partition, EVENTS, PARTITIONS)
+        scattered.send((Event(b'{"order_id":"k%d","n":%d}' % (n % KEYS, n)) for n in mine), partition=str(partition))
+    use_java()
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    tasks = ConnectTasks(spark)
+    answers = tasks.each(placed, range(8))
+    print("said", tasks.cores, [number for number, _ in answers], len({place for _, place in answers}))
+    print("said", sorted(tasks.sorted_out(parts, together, range(4), 3)))
+    kinds: dict[str, tuple[LogHub, Any, dict[str, Any]]] = {
+        "keyed": (hub, order, {}),
+        "transformed": (hub, order, {"sql": True}),
+        "hung": (hub, hanging, {"failures": Failures(on_failure="discard", handler_timeout=1.0)}),
+        "scattered": (scattered, order, {"spread": Spread("n")}),
+        "leased": (scattered, order, {"spread": Spread("n", exclusive=url)}),
+    }
+    for name in tables:
+        fill(spark, folder, url, name, *kinds[name])
+    try:
+        fill(spark, folder, f"sqlite:///{folder}/t.db", "file", hub, order, {})
+    except ConfigError as error:
+        print("said", error.field, error.rule)
+    hub.close()
+    scattered.close()
+    spark.stop()
+
+
+def fill(
+    spark: SparkSession, folder: Path, url: str, name: str, hub: LogHub, handler: Any, more: dict[str, Any]
+) -> None:
+    """Fill the table `name` with all that the hub has; `sql` says that the columns come from a transform."""
+    sql = more.pop("sql", False)
+    given: dict[str, Any] = {"failures": Failures(retries=Retries(deliveries=1)), **more}
+    orders = HandledOnSpark(handler, url, table=name, pipeline=name, schema=SCHEMA, state=STATE, **given)
+    store = f"sqlite:///{folder}/stores-{name}.db"
+    options: dict[str, Any] = {"pipeline": name, "table": orders, "available_now": True, "max_events_per_trigger": 30}
+    with closing(orders), MicroBatches(spark, hub.url, store=store, **options) as batches:
+        for batch in batches:
+            rows = batch.events.selectExpr(
+                *("get_json_object(decode(body, 'utf-8'), '$.order_id') AS order_id",),
+                *("CAST(get_json_object(decode(body, 'utf-8'), '$.n') AS BIGINT) AS n", "body", "hub", "partition"),
+                *("sequenceNumber", "ownerLevel", "enqueuedTime"),
+            )
+            orders.apply(batch, rows if sql else None)
+        print("said", name, orders.totals.applied, orders.totals.rejected)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
