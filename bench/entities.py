@@ -2,8 +2,8 @@
 
 Events are of 100,000 entities by Zipf's law with exponent 1.1: every seventh is of the same one. The plain processor
 reads four partitions in one process, as events come with their key, and without one, into a table that is spread, with
-`exclusive` and without; on Spark by `leasehold run`. An event counts once its effect is committed and nothing is
-parked any more.
+`exclusive` and without; on Spark by `leasehold run`, and as a user of Spark would write it, by `applyInPandasWithState`
+and an upsert. An event counts once its effect is committed and nothing is parked any more.
 
 The control is the pattern that handlers take the place of: for each event acquire the entity's lease, read its state,
 write it, release the lease, on the same server, by a thread for each partition; what is busy is tried again. Once more
@@ -111,9 +111,12 @@ def _of_a_server(path: Path, name: str, url: str, store: str, keyed: LogHub, sca
     asked = calls["lease"] / _count(scattered)
     control = _control(url, store, scattered, max(400, _count(scattered) // 100))
     spark = _on_spark(path / name, url, keyed)
+    by_hand = _by_hand(path / f"{name}-by-hand", url, keyed)
     return [
         (f"handler, {name}: plain processor", plain, "events/s", None, ""),
         (f"handler, {name}: on Spark", spark, "events/s", spark / plain, ">= 40,000"),
+        (f"applyInPandasWithState and an upsert, {name}", by_hand, "events/s", None, ""),
+        (f"handler, {name}: on Spark, to that", spark, "events/s", spark / by_hand, ""),
         (f"handler, {name}: spread", spread, "events/s", spread / plain, ""),
         (f"handler, {name}: spread, exclusive, to spread", exclusive, "events/s", exclusive / spread, "ratio >= 0.8"),
         (f"handler, {name}: exclusive: of the lease store", asked, "calls an event", None, "<= 0.05"),
@@ -314,6 +317,25 @@ def _on_spark(path: Path, url: str, hub: LogHub) -> float:
     if process.returncode:
         raise RuntimeError(f"leasehold run ended with code {process.returncode}")
     return (_count(hub) - before) / (ended - began)
+
+
+def _by_hand(path: Path, url: str, hub: LogHub) -> float:
+    """Events a second of the same in plain Spark, from its first batch on. Its source has files of as many events."""
+    (path / "events").mkdir(parents=True)
+    count = _count(hub)
+    parts = [hub.read(str(partition), 0, count, columns=["body"]) for partition in range(PARTITIONS)]
+    bodies = sorted((body for part in parts for some in part for body in some[0].to_pylist()), key=_version)
+    for number, begin in enumerate(range(0, count, count // BATCHES)):
+        lines = b"\n".join(bodies[begin : begin + count // BATCHES])
+        (path / "events" / f"{number:03}.json").write_bytes(lines)
+    program = Path(__file__).parent / "entity_states.py"
+    command = [sys.executable, str(program), str(path), url]
+    said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
+    return count * (BATCHES - 1) / BATCHES / float(said.split()[-1])
+
+
+def _version(body: bytes) -> int:
+    return int(json.loads(body)["version"])
 
 
 # Waiting times

@@ -7,12 +7,9 @@ Steps: `planned`, `read` (the tasks have told what they have read), `collected`,
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from leasehold.spark import PipelineRun, read_pipeline_file
 from leasehold.spark.loop.classic_jobs import ClassicJobs
@@ -20,6 +17,7 @@ from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.plan.share import Share
 from leasehold.spark.table.entity_table import EntityTable
+from tests.faults.dying import die_behind
 
 STEPS: dict[str, tuple[type, str]] = {
     "planned": (Feed, "order"),
@@ -32,18 +30,7 @@ STEPS: dict[str, tuple[type, str]] = {
 
 def main() -> None:
     step, left = sys.argv[1], int(sys.argv[2])
-    owner, name = STEPS[step]
-    whole = getattr(owner, name)
-
-    def dying(*arguments: Any, **named: Any) -> Any:
-        nonlocal left
-        result = whole(*arguments, **named)
-        left -= 1
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(owner, name, dying)
+    die_behind(*STEPS[step], left)
     PipelineRun(read_pipeline_file(Path("pipeline.toml")), owner_name="blue", available_now=True).run(threading.Event())
 
 

@@ -55,7 +55,8 @@ def writable(file: Path) -> bool:
     return True
 
 
-def expire_leases(file: Path, holder: str) -> None:
-    """Age what a holder has in a SQLite store of leases, as if it had been paused for longer than they last."""
+def expire_leases(file: Path, holder: str | None = None) -> None:
+    """Age what a holder, or everybody, has in a SQLite store of leases, as if it had been paused for longer than they
+    last."""
     with closing(sqlite3.connect(file, timeout=PATIENCE)) as connection, connection:
-        connection.execute("UPDATE leasehold_session SET until = 0 WHERE owner = ?", (holder,))
+        connection.execute("UPDATE leasehold_session SET until = 0 WHERE owner = coalesce(?, owner)", (holder,))

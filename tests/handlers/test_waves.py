@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
@@ -31,13 +32,14 @@ from tests.handlers.batches import rows
 from tests.handlers.processes import ROOT, Processes, expire_leases
 from tests.handlers.related_bench import Bench
 from tests.sinks.postgres import Place
-from tests.waiting import NEVER, PATIENCE, until
+from tests.waiting import NEVER, PATIENCE, take, until
 
 JOURNAL = (
     "CREATE TABLE journal (part VARCHAR(9) NOT NULL, number BIGINT NOT NULL, order_id VARCHAR(50) NOT NULL, "
     "place BIGINT NOT NULL, PRIMARY KEY (part, number), UNIQUE (order_id, place))"
 )
 PARTITIONS, PRODUCERS, ORDERS, EACH = 8, 8, 30, 10
+EVERY = [f"o{number}" for number in range(ORDERS)]
 FILE = """
 name = "orders"
 [source]
@@ -82,12 +84,12 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     return Bench(there.url, there.look, there.run)
 
 
-def produce(folder: Path, bursts: int) -> None:
+def produce(folder: Path, bursts: int, orders: Sequence[str] = EVERY) -> None:
     """Send bursts about the same orders, an event of each, into all partitions in turn."""
     with closing(LogHub(folder / "log.db")) as hub:
         for burst in range(bursts):
             bodies: list[dict[str, Any]] = [
-                {"order_id": f"o{number}", "amount": number + burst, "version": burst} for number in range(ORDERS)
+                {"order_id": order, "amount": number + burst, "version": burst} for number, order in enumerate(orders)
             ]
             hub.send([Event(json.dumps(one).encode()) for one in bodies], keyless=Keyless.IN_TURN)
 
@@ -231,6 +233,32 @@ def test_a_wave_with_leases_in_sqlite_of_which_one_process_is_killed(tmp_path: P
         until(lambda: waves.applied() == PRODUCERS * ORDERS * 2, "events that are applied")
         until(lambda: not bench.look("SELECT 1 FROM leasehold_parked"), "parked events as expected")
     waves.judge(PRODUCERS, 2)
+    waves.judge_times()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("on_spark", [(), ("p0", "p1", "p2")], ids=["plain", "spark"])
+@pytest.mark.parametrize("bench", ["sqlite"], indirect=True)
+def test_one_entity_in_every_batch_of_three_instances(bench: Bench, tmp_path: Path, on_spark: tuple[str, ...]) -> None:
+    """Five minutes long. How far its events were behind at most is said and asserts nothing: it is a time."""
+    seconds, sent, behind = 300.0, 0, list[int]()
+    with ExitStack() as stack:
+        waves = Waves(stack, bench, tmp_path, on_spark, f"sqlite:////{tmp_path}/store.db", str(NEVER))
+        waves.started()
+        began = time.monotonic()
+        while time.monotonic() < began + seconds:
+            produce(tmp_path, 1, ["hot"] * PARTITIONS + [f"o{sent % ORDERS}"])
+            sent += PARTITIONS + 1
+            take(0.1)
+            behind.append(sent - waves.applied())
+        until(lambda: waves.applied() == sent, "events that are applied")
+        until(lambda: not bench.look("SELECT 1 FROM leasehold_parked"), "an end of all waiting")
+    behind.sort()
+    print(f"{sent} events; behind in the median {behind[len(behind) // 2]}, at most {behind[-1]}")
+    hot = sent // (PARTITIONS + 1) * PARTITIONS
+    assert bench.look("SELECT events FROM orders WHERE order_id = 'hot'") == [(hot,)]
+    assert bench.look("SELECT count(*), count(DISTINCT place) FROM journal WHERE order_id = 'hot'") == [(hot, hot)]
     waves.judge_times()
 
 
