@@ -76,6 +76,20 @@ def test_the_dead_do_not_count(scene: Scene) -> None:
     assert [one.owner_id for one in scene.look().instances] == ["c/3"]
 
 
+def test_a_notebook_shows_a_table_and_no_html_of_others(scene: Scene) -> None:
+    scene.own("0", "<b>/1")
+    scene.own("1", "dead/1")
+    scene.clock.advance(31)
+    scene.own("0", "<b>/1", etag=scene.store.list_ownership(scene.group).records[0].etag)
+    shown = scene.look()._repr_html_().splitlines()
+    assert shown[1] == "<caption>3 partitions, 1 instances, lag 0</caption>"
+    assert shown[3:6] == [
+        "<tr><td>0</td><td>&lt;b&gt;/1</td><td>5</td><td>-</td><td>0</td><td>0</td></tr>",
+        "<tr><td>1</td><td>dead/1 (expired)</td><td>5</td><td>-</td><td>0</td><td>0</td></tr>",
+        "<tr><td>2</td><td>-</td><td>0</td><td>-</td><td>0</td><td>0</td></tr>",
+    ]
+
+
 def test_without_a_clock_every_owner_counts_and_no_age_is_given(tmp_path: Path) -> None:
     scene = Scene(tmp_path, StoreFeatures(shared=True, own_clock=False))
     scene.own("0", "a/1")

@@ -47,12 +47,6 @@ def _left(retention: float | None) -> Callable[[float | None], str]:
     return lambda seconds: "-" if seconds is None else span(seconds)
 
 
-def _owner(row: PartitionProgress) -> str:
-    if not row.owner:
-        return ""
-    return row.owner if row.alive else f"{row.owner} (expired)"
-
-
 def _remark(row: PartitionProgress, times: PartitionTimes | None = None) -> str:
     remarks = []
     if times is not None and times.held_back:
@@ -194,7 +188,7 @@ def describe(
     lag = sum(row.lag for row in rows)
     columns = list(COLUMNS)
     values: list[list[object]] = [
-        [r.partition, _owner(r), r.owner_level, _finite(r.age), r.checkpoint, r.end, r.lag] for r in rows
+        [r.partition, r.holder, r.owner_level, _finite(r.age), r.checkpoint, r.end, r.lag] for r in rows
     ]
     if times is not None:
         columns += [UNREAD, Column("secondsLeft", "Removed in", right=True, text=_left(times.retention))]

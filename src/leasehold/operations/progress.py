@@ -6,8 +6,9 @@ clock nobody can tell at one look who is alive: there every owner counts as aliv
 
 from __future__ import annotations
 
+import html
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from leasehold.balancing import Member, target
@@ -65,6 +66,11 @@ class PartitionProgress:
         return max(self.begin, self.start) if self.checkpoint is None else self.checkpoint
 
     @property
+    def holder(self) -> str:
+        """The owner, in words: with a remark where it is expired, and empty where there is none."""
+        return f"{self.owner} (expired)" if self.owner and not self.alive else self.owner
+
+    @property
     def suspect(self) -> bool:
         """Whether it is taken last."""
         return self.failures >= SUSPECT_AFTER
@@ -88,6 +94,22 @@ class GroupProgress:
     partitions: tuple[PartitionProgress, ...]
     instances: tuple[InstanceProgress, ...]
     unserved: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        """A table with a row for each partition, which notebooks show."""
+        names = ("Partition", "Owner", "Level", "Checkpoint", "End", "Lag")
+        lines = [_html_row("th", names)]
+        for one in self.partitions:
+            place = "-" if one.checkpoint is None else one.checkpoint
+            values = (one.partition, one.holder or "-", one.owner_level, place, one.end, one.lag)
+            lines.append(_html_row("td", values))
+        lag = sum(one.lag for one in self.partitions)
+        said = f"{len(self.partitions)} partitions, {len(self.instances)} instances, lag {lag}"
+        return "\n".join(["<table>", f"<caption>{said}</caption>", *lines, "</table>"])
+
+
+def _html_row(tag: str, values: Iterable[object]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(str(value))}</{tag}>' for value in values)}</tr>"
 
 
 def group_progress(

@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from leasehold.errors import ConfigError, LeaseholdError, StaleBatch, UsageError
 from leasehold.logs import about
 from leasehold.notices import BatchDone, Notices
+from leasehold.operations.progress import GroupProgress
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.loop.batch import MicroBatch
 from leasehold.spark.loop.between import take_session
@@ -42,6 +43,7 @@ from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.jobs import Jobs, jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.poison import Poison
+from leasehold.spark.loop.progress import progress_of
 from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.loop.watch import Watched
@@ -179,6 +181,14 @@ class MicroBatches:
         """
         self._stop.set()
         silence()
+
+    def progress(self) -> GroupProgress:
+        """Who holds which partition of the hub, and how far it has come: of the whole consumer group, asked now.
+
+        Before, in and behind `with`, from any thread. A notebook shows what this returns as a table. Raises
+        `HubUnavailable`, `StoreUnavailable`, and `UsageError` where no instance has made the stores yet.
+        """
+        return progress_of(self._settings.source, self._table)
 
     def _stop_by(self, signum: int) -> None:
         """The program was told to end, and has no handler for it: it ends after the batch at hand."""
