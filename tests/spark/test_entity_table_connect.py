@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 from tests.sinks.postgres import Place
+from tests.spark.connect_programs import said_by
 
 PROGRAM = """
 import pathlib
@@ -99,18 +97,7 @@ spark.stop()
 
 
 def test_the_table_over_spark_connect(tmp_path: Path, place: Place) -> None:
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM), place.url],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = [line.partition("said ")[2] for line in done.stdout.splitlines() if "said " in line]
+    said = said_by("-c", textwrap.dedent(PROGRAM), place.url, folder=tmp_path)
     assert said == [
         "pyspark.sql.connect.dataframe timestamp[us, tz=UTC] 2026-01-31T08:00:00+00:00",
         "True",

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.handlers.orders import ROOT
 from tests.sinks.postgres import Place
 from tests.spark.connect_handlers_program import EVENTS, KEYS
+from tests.spark.connect_programs import said_by
 
 OUTCOMES = {"keyed": "58 2", "transformed": "58 2", "hung": "57 3", "scattered": "58 2", "leased": "58 2"}
 
 
 @pytest.mark.parametrize("tables", [["hung", "leased"], pytest.param([*OUTCOMES], marks=pytest.mark.soak)], ids=len)
 def test_tables_that_handlers_fill_over_spark_connect(tmp_path: Path, place: Place, tables: list[str]) -> None:
-    environment = {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": str(ROOT),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.connect_handlers_program", tmp_path, place.url, *tables],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = [line.partition("said ")[2] for line in done.stdout.splitlines() if "said " in line]
+    said = said_by("-m", "tests.spark.connect_handlers_program", tmp_path, place.url, *tables)
     assert said == [
         "2 [0, 1, 2, 3, 4, 5, 6, 7] 8",
         "[(0, [0, 1, 2, 3]), (1, [0, 1, 2, 3])]",

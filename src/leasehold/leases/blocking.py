@@ -29,7 +29,7 @@ from leasehold.leases.lease import EntityLease
 from leasehold.leases.taking import Call, Steps, Surroundings, check_wait
 from leasehold.leases.times import lease_times
 from leasehold.leases.turns import Tenures, Turns, check_no_place
-from leasehold.stores import LeaseStore, open_lease_store
+from leasehold.stores import LeaseStore, close_store, open_lease_store
 from leasehold.stores.lease_rules import check_duration, check_keys, check_owner
 
 
@@ -141,9 +141,8 @@ class EntityLeases:
     def close(self) -> None:
         """Give up everything that is held, and close the store if this object has opened it."""
         self._keeper.close()
-        close = getattr(self._store, "close", None)
-        if self._opened and close is not None:
-            close()
+        if self._opened:
+            close_store(self._store)
 
     def _taking(self, key: str, wait: float, taker: object, wake: Callable[[], object]) -> Steps:
         self._begin_again_after_a_fork()

@@ -26,7 +26,7 @@ from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
 from leasehold.sinks.base import Sink
 from leasehold.sinks.features import COMPARISON, RELATED, offered
-from leasehold.stores import open_store
+from leasehold.stores import close_store, open_store
 from leasehold.stores.base import CheckpointStore, TellsWhetherMade
 
 TIMEOUT = 10.0
@@ -202,8 +202,7 @@ def look_at_store(part: str, url: str, place: str, hub_url: str, group: str, *, 
             store.withdraw_presence(probe, [me])
             yield Finding(part, place, True, "this user may write to it")
     finally:
-        if callable(close := getattr(store, "close", None)):
-            close()
+        close_store(store)
 
 
 def look_at_table(sink: Sink, checkpoints: CheckpointStore | None, hub_url: str, group: str, file: str) -> Look:

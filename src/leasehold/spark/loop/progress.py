@@ -5,7 +5,7 @@ Owns the opening of hub and stores for one look. Reads only, and makes no store 
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from leasehold.combinations import is_mixed
 from leasehold.hubs import open_hub
@@ -13,7 +13,7 @@ from leasehold.operations.progress import GroupProgress, group_progress
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.plan.options import SourceOptions, require_stores
 from leasehold.store_choice import TablePlaces, open_stores
-from leasehold.stores import open_existing
+from leasehold.stores import Store, close_store, open_existing
 
 
 def progress_of(source: SourceOptions, table: KnowsWatermarks | None) -> GroupProgress:
@@ -21,9 +21,16 @@ def progress_of(source: SourceOptions, table: KnowsWatermarks | None) -> GroupPr
 
     Raises `HubUnavailable`, `StoreUnavailable`, and `UsageError` for a store that no instance has made yet.
     """
-    with closing(open_hub(source.hub)) as hub:
+    with ExitStack() as opened:
+        hub = opened.enter_context(closing(open_hub(source.hub)))
+
+        def existing(url: str) -> Store:
+            store = open_existing(url)
+            opened.callback(close_store, store)
+            return store
+
         places = None if table is None else TablePlaces(table, hub.identity)
-        stores = open_stores(*require_stores(source), source.partitions, open_existing, places=places)
+        stores = open_stores(*require_stores(source), source.partitions, existing, places=places)
         return group_progress(
             hub,
             hub.consumer_group(source.consumer_group),

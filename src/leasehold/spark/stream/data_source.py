@@ -50,7 +50,7 @@ from leasehold.spark.session.daemon import hush_this_worker
 from leasehold.spark.session.endings import say_nothing_of_a_closed_socket
 from leasehold.spark.stream.live import LiveStream
 from leasehold.spark.stream.refusals import said_plainly
-from leasehold.stores import open_store
+from leasehold.stores import close_store, open_store
 from leasehold.stores.stand_ins import check_known
 
 if TYPE_CHECKING:
@@ -172,8 +172,7 @@ class BatchReader(DataSourceReader):
             checkpoints = store.list_checkpoints(hub.consumer_group(self._options.consumer_group))
             return {one.partition: one.next_sequence_number for one in checkpoints}
         finally:
-            if callable(close := getattr(store, "close", None)):  # a store on files has nothing to close
-                close()
+            close_store(store)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
