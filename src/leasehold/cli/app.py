@@ -57,7 +57,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Drain a queue into a hub, each message completed after it is there.",
     ),
     "check": ("leasehold.cli.check:check", "Look at all that a pipeline needs, before its first start."),
-    "forget": ("leasehold.cli.forget:forget", "Remove what is kept of an entity beside its row."),
+    "forget": ("leasehold.cli.forget:forget", "Remove what is kept of an entity beside the table; its row stays."),
     "init": ("leasehold.cli.init:init", "Make what a store keeps its records in, a topic or a log."),
     "checkpoints": (
         "leasehold.cli.checkpoints.command:checkpoints",
@@ -126,7 +126,8 @@ def _print(ctx: click.Context, text: str, error: BaseException) -> None:
 @click.command(
     cls=App,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="`leasehold COMMAND --help` explains a command, with an example.",
+    epilog="`leasehold COMMAND --help` explains a command, with an example. Something stands still? `leasehold status "
+    "PIPELINE.toml` says what, and changes nothing.",
 )
 @click.option("--debug", is_flag=True, envvar="LEASEHOLD_DEBUG", help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="leasehold")

@@ -11,7 +11,7 @@ from leasehold.cli.output import Output, Result, counted, output_option
 from leasehold.printable import printable
 
 
-@click.command(short_help="Remove what is kept of an entity beside its row.")
+@click.command(short_help="Remove what is kept of an entity beside the table; its row stays.")
 @click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))
 @click.option(
     "--key",
@@ -24,7 +24,7 @@ from leasehold.printable import printable
 @set_option
 @output_option
 def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], output: Output) -> None:
-    """Remove what is kept of an entity beside its row.
+    """Remove what is kept of an entity beside the table; its row stays.
 
     That is what the table remembers of its key, also after it was deleted, its parked events, which count as rejected
     rows, and the rejected rows in which the key can be read. Delete the row itself first, by an event or in the
