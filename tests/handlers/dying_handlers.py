@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -28,6 +27,7 @@ from leasehold.spark import HandledOnSpark
 from leasehold.spark.handlers.committing import CommittingTable
 from leasehold.spark.handlers.lanes import COLUMNS
 from tests.faults.dying import die_behind
+from tests.waiting import take
 
 AT_A_TIME = 2
 STEPS: dict[str, tuple[type, str]] = {
@@ -98,7 +98,7 @@ def main(folder: Path, url: str, mode: str, level: int) -> None:
                 table.write(batch, lambda hub, partition: level)
             table.try_parked(hub.identity, held)
             if batch is None:
-                time.sleep(0.01)
+                take(0.01)
 
 
 def _next(hub: LogHub, table: HandledOnSpark, level: int) -> Batch | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark import TaskContext
 
 from leasehold.handlers.contract import EntityEvent, Reject, entity
+from tests.handlers.slow_handlers import hang
 
 
 def adding(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
@@ -25,11 +25,8 @@ def adding(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
 
 def hanging_at_15(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
     """The same; 15 hangs, and ignores what interrupts it."""
-    while event.row["n"] == 15:
-        try:
-            time.sleep(60)
-        except BaseException:  # noqa: BLE001, S112
-            continue
+    if event.row["n"] == 15:
+        hang()
     return adding(state, event)
 
 

@@ -42,7 +42,7 @@ def main(folder: Path, url: str, tables: list[str]) -> None:
     kinds: dict[str, tuple[LogHub, Any, dict[str, Any]]] = {
         "keyed": (hub, order, {}),
         "transformed": (hub, order, {"sql": True}),
-        "hung": (hub, hanging, {"failures": Failures(on_failure="discard", handler_timeout=1.0)}),
+        "hung": (hub, hanging, {"failures": Failures(on_failure="discard", handler_timeout=5.0)}),
         "scattered": (scattered, order, {"spread": Spread("n")}),
         "leased": (scattered, order, {"spread": Spread("n", exclusive=url)}),
     }

@@ -29,7 +29,8 @@ from leasehold.leases.lease import EntityLease
 from leasehold.leases.taking import Call, Steps, Surroundings, check_wait
 from leasehold.leases.times import lease_times
 from leasehold.leases.turns import Tenures, Turns, check_no_place
-from leasehold.stores import LeaseStore, close_store, open_lease_store
+from leasehold.stores import LeaseStore, open_lease_store
+from leasehold.stores.closing import close_store
 from leasehold.stores.lease_rules import check_duration, check_keys, check_owner
 
 

@@ -26,8 +26,9 @@ from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
 from leasehold.sinks.base import Sink
 from leasehold.sinks.features import COMPARISON, RELATED, offered
-from leasehold.stores import close_store, open_store
+from leasehold.stores import open_store
 from leasehold.stores.base import CheckpointStore, TellsWhetherMade
+from leasehold.stores.closing import close_store
 
 TIMEOUT = 10.0
 """Seconds that a part has to answer."""

@@ -39,7 +39,6 @@ __all__ = [
     "Store",
     "StoreFeatures",
     "TellsWhetherMade",
-    "close_store",
     "open_existing",
     "open_lease_store",
     "open_store",
@@ -97,13 +96,6 @@ def open_existing(url: str, *, base: Path | None = None, timeout: float = 3.0) -
             "the one that they use. `leasehold init STORE_URL` makes an empty one"
         )
     return store
-
-
-def close_store(store: object) -> None:
-    """Close the connections of a store. A store on files has none, and no `close`."""
-    close = getattr(store, "close", None)
-    if close is not None:
-        close()
 
 
 def open_lease_store(url: str, *, base: Path | None = None, timeout: float = 3.0) -> LeaseStore:

@@ -13,7 +13,8 @@ from leasehold.operations.progress import GroupProgress, group_progress
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.plan.options import SourceOptions, require_stores
 from leasehold.store_choice import TablePlaces, open_stores
-from leasehold.stores import Store, close_store, open_existing
+from leasehold.stores import Store, open_existing
+from leasehold.stores.closing import close_store
 
 
 def progress_of(source: SourceOptions, table: KnowsWatermarks | None) -> GroupProgress:

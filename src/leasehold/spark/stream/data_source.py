@@ -50,7 +50,8 @@ from leasehold.spark.session.daemon import hush_this_worker
 from leasehold.spark.session.endings import say_nothing_of_a_closed_socket
 from leasehold.spark.stream.live import LiveStream
 from leasehold.spark.stream.refusals import said_plainly
-from leasehold.stores import close_store, open_store
+from leasehold.stores import open_store
+from leasehold.stores.closing import close_store
 from leasehold.stores.stand_ins import check_known
 
 if TYPE_CHECKING:
