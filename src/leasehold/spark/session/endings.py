@@ -141,7 +141,9 @@ def raise_again(signum: int) -> None:
 
 def is_interactive() -> bool:
     """Whether a person types statements here: then a signal ends a statement, and not the program."""
-    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "IPython" in sys.modules
+    ipython = sys.modules.get("IPython")  # a program may import it, and run in no shell of it
+    in_shell = ipython is not None and ipython.get_ipython() is not None
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or in_shell
 
 
 def _end(signum: int, frame: FrameType | None) -> None:
