@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.arrow_masks import true_places
+
 Strict = Callable[[Any], tuple[Any, list[int]]]
 """From what Arrow's reader made to the column, and the rows of it that are not to be vouched for, if there are any."""
 
@@ -88,10 +90,10 @@ def unfit(column: Any, type_: pa.DataType, cut: bool) -> list[int]:
         return sorted({*plain, *uncastable(pc.if_else(zoned, column, None), type_)})
     if types.is_integer(type_):
         most = 2 ** (type_.bit_width - 1)
-        return _positions(pc.or_(_out_of(column, -most, most - 1), pc.not_equal(pc.round(column), column)))
+        return true_places(pc.or_(_out_of(column, -most, most - 1), pc.not_equal(pc.round(column), column)))
     if types.is_decimal(type_):
         most = min(10 ** (type_.precision - type_.scale), 10 ** (_WIDE // 2) - 1)
-        return _positions(pc.or_(_out_of(column, -most, most), pc.not_equal(pc.round(column, type_.scale), column)))
+        return true_places(pc.or_(_out_of(column, -most, most), pc.not_equal(pc.round(column, type_.scale), column)))
     return []
 
 
@@ -102,7 +104,7 @@ def uncastable(column: Any, type_: pa.DataType) -> list[int]:
         return []
     except pa.ArrowInvalid:
         shapely = pc.match_substring_regex(column, _DATES if types.is_date(type_) else _TIMES)
-    return sorted({*_positions(pc.invert(shapely)), *_bisected(pc.if_else(shapely, column, None), type_)})
+    return sorted({*true_places(pc.invert(shapely)), *_bisected(pc.if_else(shapely, column, None), type_)})
 
 
 def _bisected(column: Any, type_: pa.DataType, first: int = 0) -> list[int]:
@@ -147,19 +149,14 @@ def _rows_of(items: list[int], column: Any) -> list[int]:
     return sorted(set(pc.list_parent_indices(column).take(pa.array(items, pa.int64())).to_pylist()))
 
 
-def _positions(doubtful: pa.Array) -> list[int]:
-    positions: list[int] = pc.indices_nonzero(pc.fill_null(doubtful, False)).to_pylist()
-    return positions
-
-
 def _finite(column: Any) -> tuple[Any, list[int]]:
     finite = pc.is_finite(column)
-    return column, [] if pc.all(finite).as_py() is not False else _positions(pc.invert(finite))
+    return column, [] if pc.all(finite).as_py() is not False else true_places(pc.invert(finite))
 
 
 def _within_precision(column: Any, type_: pa.DataType) -> tuple[Any, list[int]]:
     bound = pa.scalar(Decimal(10 ** (type_.precision - type_.scale)), pa.decimal256(_WIDE, type_.scale))
-    doubtful = _positions(pc.greater_equal(pc.abs(column), bound))
+    doubtful = true_places(pc.greater_equal(pc.abs(column), bound))
     return (column, doubtful) if doubtful else (column.cast(type_), [])
 
 
@@ -181,7 +178,7 @@ def _from_base64(column: Any) -> tuple[Any, list[int]]:
 
 def _cut_times(column: Any, zoned: bool, times: Strict) -> tuple[Any, list[int]]:
     text = _without_excess(column)
-    if doubtful := _positions(pc.invert(pc.match_substring_regex(text, _TIMES))):
+    if doubtful := true_places(pc.invert(pc.match_substring_regex(text, _TIMES))):
         return column, doubtful
     if zoned:  # a cast wants a zone everywhere
         midnight = pc.if_else(pc.match_substring_regex(text, _DATES), "T00:00Z", "Z")
@@ -201,4 +198,4 @@ def _cast(column: Any, type_: pa.DataType, number: pa.DataType, least: int, most
         return column, doubtful
     made = column.cast(type_)
     numbers = made.cast(number)
-    return made, _positions(pc.or_(pc.less(numbers, least), pc.greater(numbers, most)))
+    return made, true_places(pc.or_(pc.less(numbers, least), pc.greater(numbers, most)))

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json, types
 
+from leasehold.arrow_masks import true_places
 from leasehold.formats.json_column_types import holds, loosely_read_as, read_as, strict, unfit
 from leasehold.formats.json_rows import DEPTH, MARK, SPACE
 
@@ -167,7 +168,7 @@ class ColumnReader:
         found = self._unfit(bodies, work)
         if not found:
             hint = pc.match_substring(bodies, doubt.value) if doubt.value else _uneven(bodies)
-            found = pc.indices_nonzero(hint).to_pylist()
+            found = true_places(hint)
         return found
 
     def _stops(self, bodies: pa.Array, work: _Work, first: int) -> list[int] | None:
@@ -194,7 +195,7 @@ class ColumnReader:
 
     def _unfit(self, bodies: pa.Array, work: _Work) -> list[int]:
         """The bodies with numbers and times that are out of range, or the like."""
-        long: list[int] = pc.indices_nonzero(pc.match_substring_regex(bodies, _LONG_NUMBER)).to_pylist()
+        long = true_places(pc.match_substring_regex(bodies, _LONG_NUMBER))
         if long:  # not to be read as a decimal
             return long
         work.has_read(2 * len(bodies))

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.arrow_masks import true_places
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import Session
@@ -226,7 +227,7 @@ def flat(column: Any) -> Any:
 
 
 def _unstorable(encoded: Encoded) -> Unstorable:
-    return Unstorable(encoded.problems, pc.indices_nonzero(pc.is_null(encoded.values)).to_pylist())
+    return Unstorable(encoded.problems, true_places(pc.is_null(encoded.values)))
 
 
 def _ordering(column: Any) -> Converted:

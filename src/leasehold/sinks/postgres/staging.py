@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, types
 
+from leasehold.arrow_masks import true_places
 from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
@@ -133,7 +134,7 @@ def _text(column: Column) -> Encoded:
         column = _without(column.cast(pa.large_binary()), problems).cast(pa.large_string())
     with_nul = pc.match_substring(column, "\0")
     if pc.any(with_nul).as_py():
-        nul = dict.fromkeys(pc.indices_nonzero(with_nul).to_pylist(), NUL)
+        nul = dict.fromkeys(true_places(with_nul), NUL)
         problems = {**nul, **problems}
         column = _without(column, nul)
     return Encoded(column, problems)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leasehold.arrow_masks import true_places
 from leasehold.errors import ConfigError
 from leasehold.sinks.rules.batch import REJECTED_COLUMNS, Batch, Kept, find
 from leasehold.sinks.rules.fence import Lane
@@ -160,12 +161,12 @@ def parted(batch: Batch, kept: Kept) -> tuple[Sequence[int], pa.Array, list[SetA
     others = kept.source.filter(pc.invert(is_parsed))
     table = batch.rejected.take(pc.subtract(others, pa.scalar(parsed, others.type)))
     bodies, reasons = (convert(table[find(table.schema, name)]).values for name in ("body", "reason"))
-    places = pc.indices_nonzero(pc.invert(is_parsed)).to_pylist()
+    places = true_places(pc.invert(is_parsed))
     unparsed = [
         SetAside(at, body, reason or "no reason was given", source)
         for at, body, reason, source in zip(places, bodies, reasons, _sources(table), strict=True)
     ]
-    return pc.indices_nonzero(is_parsed).to_pylist(), kept.source.filter(is_parsed), unparsed
+    return true_places(is_parsed), kept.source.filter(is_parsed), unparsed
 
 
 def _sources(table: pa.Table) -> Sequence[str]:

@@ -30,6 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.arrow_masks import true_places
+
 Column = Any
 """A `pyarrow.Array` or `pyarrow.ChunkedArray`."""
 
@@ -129,7 +131,7 @@ def unstorable(column: Column) -> Unstorable:
         problems = out_of_range(column)
     except (pa.ArrowInvalid, UnicodeDecodeError):
         problems = dict(convert(column).problems)
-    return Unstorable(problems, pc.indices_nonzero(pc.is_null(column, nan_is_null=True)).to_pylist())
+    return Unstorable(problems, true_places(pc.is_null(column, nan_is_null=True)))
 
 
 def as_json(columns: Mapping[str, Column]) -> list[str]:
@@ -216,7 +218,7 @@ def out_of_range(column: Column) -> dict[int, str]:
     outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
     if not pc.any(outside).as_py():
         return {}
-    return dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), "is outside the years 1 to 9999")
+    return dict.fromkeys(true_places(outside), "is outside the years 1 to 9999")
 
 
 def _plain(column: Column, *, lossy: bool) -> list[Any]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.arrow_masks import true_places
 from leasehold.sinks.beside.kept_values import kept_body
 from leasehold.sinks.postgres.rows import Readied, flat
 from leasehold.sinks.postgres.staged.table import COLUMNS
@@ -124,7 +125,7 @@ def _altered(it: Readied) -> list[int]:
             plain = flat(column)
             plain = plain.cast(plain.type.value_type) if types.is_dictionary(plain.type) else plain
             below = pc.equal(pc.divide(pa.scalar(1.0), plain.cast(pa.float64())), pa.scalar(float("-inf")))
-            found.update(pc.indices_nonzero(pc.fill_null(below, False)).to_pylist())
+            found.update(true_places(below))
     return sorted(found)
 
 
