@@ -70,7 +70,7 @@ def test_before_the_first_start_all_is_ready_and_nothing_made(tmp_path: Path, hu
     assert said[:3] == [
         "hub: 2 partitions with 3 events",
         "start: without checkpoints, a start would read 3 events",
-        "retention: events are kept for ever",
+        "retention: no event is removed by its age",
     ]
     assert "the first start makes it" in said[3]
     people = CliRunner().invoke(app, ["check", str(tmp_path / "flights.toml"), "--no-spark"])
@@ -98,6 +98,31 @@ def test_what_is_there_already_is_compared(tmp_path: Path, hub: LogHub) -> None:
     assert code == 1
     assert problem.startswith("table: the table has seen owner level 5")
     assert "leasehold reset" in problem
+
+
+def test_events_that_are_gone_before_they_were_read_are_something_to_do(tmp_path: Path, hub: LogHub) -> None:
+    """A start would end with `DataLoss`; with `fail_on_data_loss` off it goes on, and the check still says so."""
+    store = open_store("sqlite:///stores.db", base=tmp_path)
+    store.raise_owner_level([Checkpoint(hub.consumer_group("$Default"), "1", 0, 4)])
+    sink = open_sink(
+        "sqlite:///entities.db", TableSpec(name="flights", pipeline="flights", keys=("id",)), base=tmp_path
+    )
+    sink.check(pa.schema([("id", pa.string()), *((name, pa.string()) for name in FENCE_COLUMNS)]))
+    sink.set_watermarks(hub.identity, {"1": Watermark(1, 4, whole=True)})
+    hub.retain(max_bytes=0)
+    begin = hub.partition_properties()["1"].begin
+    assert begin > 2
+    _, checks = checked(tmp_path)
+    (problem,) = to_do(checks)
+    assert problem.startswith(
+        f"unread events: partition 1: events [2, {begin}) are gone from the hub; a start would end"
+    )
+    assert "--set source.fail_on_data_loss=false" in problem
+    code, checks = checked(tmp_path, "--set", "source.fail_on_data_loss=false")
+    assert (code, to_do(checks)) == (0, [])
+    assert "a start goes on without them" in " ".join(one["said"] for one in checks)
+    code, checks = checked(tmp_path, ownership='partitions = ["0"]\ncheckpoint_store = "sqlite:///stores.db"')
+    assert (code, to_do(checks)) == (0, [])
 
 
 def test_a_table_of_another_pipeline_is_something_to_do(tmp_path: Path, hub: LogHub) -> None:

@@ -104,7 +104,7 @@ def test_what_nobody_has_room_for(scene: Scene) -> None:
     progress = scene.look()
     assert progress.unserved == ("0", "2")
     said = describe("flights", progress)
-    assert "nobody has room for partitions 0, 2: raise maximum_partitions" in said.summary
+    assert "no instance takes partitions 0, 2: each that is there has its maximum_partitions" in said.summary
     assert said.facts["unserved"] == ["0", "2"]
 
 

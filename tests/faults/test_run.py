@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from leasehold.hubs.log.hub import LogHub
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.hub_kinds import EventHubs, Kafka, Log
 from tests.faults.instance import PATIENCE
@@ -198,9 +199,13 @@ def test_what_a_producer_sends_twice_is_applied_once(place: Place) -> None:
     account = place.run()
     assert (account["applied"], account["duplicates"], account["rejected"]) == (4, 3, 2)
     assert place.query("SELECT id, n FROM entities ORDER BY id") == before
-    # What is rejected is kept for a millisecond from now on.
+    # What is rejected is kept for a millisecond from now on, and what the hub has removed is left out, and counted.
     text = (place.folder / "p.toml").read_text().replace("[spark]", 'rejected_retention = "1ms"\n[spark]')
-    (place.folder / "p.toml").write_text(text)
+    (place.folder / "p.toml").write_text(text.replace("[source]", "[source]\nfail_on_data_loss = false"))
+    place.send("0", '{"id":"gone","n":1}')
+    assert isinstance(place.kind.hub, LogHub)
+    place.kind.hub.retain(max_bytes=0)
     place.send("0", '{"id":"e1","n":1}')
-    assert place.run()["applied"] == 1
+    account = place.run()
+    assert (account["applied"], account["lost"]) == (1, 1)
     assert place.query("SELECT * FROM entities_rejected") == []

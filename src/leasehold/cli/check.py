@@ -111,6 +111,7 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> lis
     from leasehold.operations.checking import (
         DRIVER,
         Finding,
+        Reads,
         asked,
         look_at_hub,
         look_at_receiver,
@@ -144,7 +145,8 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> lis
             if not isinstance(opened, TellsWhetherMade) or opened.is_made():
                 checkpoints = opened
         sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
-        return list(look_at_table(sink, checkpoints, hub, group, str(pipeline.path))())
+        reads = Reads(pipeline.ownership.partitions, pipeline.source.fail_on_data_loss)
+        return list(look_at_table(sink, checkpoints, hub, group, str(pipeline.path), reads=reads)())
 
     def look_at_the_related() -> list[Finding]:
         sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)

@@ -202,6 +202,7 @@ def _account(done: Progress) -> Result:
         "refused": totals.refused,
         "duplicates": totals.duplicates,
         "untimely": totals.untimely,
+        "lost": done.lost,
         "restarts": done.restarts,
     }
     words = {
@@ -210,6 +211,7 @@ def _account(done: Progress) -> Result:
         "refused": "left to their new owner",
         "duplicates": "sent twice by their producers",
         "untimely": "applied without a time to tell duplicates by",
+        "lost": "lost: gone from the hub before they were read",
     }
     said = [f"{counted(totals.applied, 'event')} applied", f"{totals.rejected:,} rejected"]
     said += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]

@@ -205,8 +205,9 @@ def describe(
         summary += f"\nwithout a partition: {', '.join(idle)}"
     if progress.unserved:
         summary += (
-            f"\nnobody has room for partitions {', '.join(progress.unserved)}: raise maximum_partitions, or start "
-            "another instance"
+            f"\nno instance takes partitions {', '.join(progress.unserved)}: each that is there has its "
+            "maximum_partitions, or hangs in a handler and takes none until that returns (its log, and the last error "
+            "above, say so). Start another instance, raise maximum_partitions, or kill the one that hangs"
         )
     if counts is not None:
         summary += _said_of_aside(counts, at)

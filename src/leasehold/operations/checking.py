@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from leasehold.backends import masked
 from leasehold.errors import LeaseholdError, SinkError, UsageError, is_transient
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub, TellsTimes
-from leasehold.model import OwnerId, PositionKind, Positions, Presence
+from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence
 from leasehold.ownership.starting import check_levels
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
@@ -130,7 +130,7 @@ def _retention(hub: Hub, place: str, stated: float | None, timeout: float) -> It
         said = "the hub does not tell: `leasehold status` can warn of it if source.retention says it"
         yield Finding("retention", place, True, said)
     else:
-        said = "events are kept for ever" if math.isinf(kept) else f"events are kept for {kept:,.0f} s"
+        said = "no event is removed by its age" if math.isinf(kept) else f"events are kept for {kept:,.0f} s"
         yield Finding("retention", place, True, said)
 
 
@@ -206,8 +206,31 @@ def look_at_store(part: str, url: str, place: str, hub_url: str, group: str, *, 
         close_store(store)
 
 
-def look_at_table(sink: Sink, checkpoints: CheckpointStore | None, hub_url: str, group: str, file: str) -> Look:
-    """Whether the table's database answers and lets this user write, and whether stores and table know the same."""
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Which partitions a start reads (`share`, None for all), and whether lost events end it."""
+
+    share: Collection[str] | None = None
+    fail_on_data_loss: bool = True
+
+
+def _lost(following: Mapping[str, int], known: Mapping[str, PartitionProperties], reads: Reads) -> Iterator[Finding]:
+    """The events that come next (`following`, by partition) and are gone from the hub."""
+    for partition, properties in known.items():
+        place = following.get(partition, properties.begin)
+        if place < properties.begin and (reads.share is None or partition in reads.share):
+            said = f"partition {partition}: events [{place}, {properties.begin}) are gone from the hub"
+            if reads.fail_on_data_loss:
+                remedy = "They cannot be read any more. To go on without them: --set source.fail_on_data_loss=false"
+                yield Finding("unread events", DRIVER, False, f"{said}; a start would end with DataLoss", remedy)
+            else:
+                yield Finding("unread events", DRIVER, True, f"{said}; a start goes on without them")
+
+
+def look_at_table(
+    sink: Sink, checkpoints: CheckpointStore | None, hub_url: str, group: str, file: str, *, reads: Reads
+) -> Look:
+    """Whether the table's database lets this user write, the stores know what it knows, the hub has what is next."""
 
     def look() -> Iterator[Finding]:
         if (compares := offered(sink, COMPARISON)) is not None:
@@ -220,12 +243,16 @@ def look_at_table(sink: Sink, checkpoints: CheckpointStore | None, hub_url: str,
             return
         hub = open_hub(hub_url)
         try:
-            identity, records = hub.identity, hub.consumer_group(group)
+            identity, records, known = hub.identity, hub.consumer_group(group), hub.partition_properties()
         finally:
             hub.close()
         marks = sink.watermarks(identity)
         if checkpoints is not None:
             check_levels(records, checkpoints, lambda: marks, file)
+        following = {partition: mark.sequence_number + 1 for partition, mark in marks.items()}
+        for one in checkpoints.list_checkpoints(records) if checkpoints is not None else ():
+            following[one.partition] = max(one.next_sequence_number, following.get(one.partition, 0))
+        yield from _lost(following, known, reads)
         rows = f"{sink.row_count():,} rows, {len(marks)} partitions have been applied"
         yield Finding("table", DRIVER, True, rows if checkpoints is None else f"{rows}; the checkpoints agree with it")
 

@@ -63,13 +63,15 @@ logger = logging.getLogger(__name__)
 class Progress:
     """How a run is getting on: totals of the batches so far, batches tried again, and what is held and unread.
 
-    `source` is empty before the first partition is held. `note` is a remark for people, "" where there is none.
+    `source` is empty before the first partition is held. `note` is a remark for people, "" where there is none. `lost`
+    counts the events that the hub had removed before they were read.
     """
 
     totals: Totals = field(default_factory=Totals)
     restarts: int = 0
     source: dict[str, Any] = field(default_factory=dict)
     note: str = ""
+    lost: int = 0
 
 
 class PipelineRun:
@@ -255,8 +257,9 @@ class PipelineRun:
         self._report(Progress(note=sentence(error, patience)))
 
     def _progress(self, note: str = "") -> Progress:
-        restarts = 0 if self._engine is None else self._engine.counts.retries
-        return Progress(self._table.totals, restarts, self._source_report(), note)
+        engine = self._engine
+        restarts, lost = (0, 0) if engine is None else (engine.counts.retries, engine.feed.lost_events)
+        return Progress(self._table.totals, restarts, self._source_report(), note, lost)
 
     def _source_report(self) -> dict[str, Any]:
         """What is held and what of it is unread."""

@@ -274,8 +274,9 @@ class Oversight:
             return
         hung = TimeoutError(
             f"the work on partition {work.partition} has not gone on for {work.idle:.1f} s (stall_timeout is "
-            f"{self._stall_timeout:g} s): the partition is given up, and what is still written for it "
-            "must be fenced by its owner level. Raise stall_timeout if a handler may take so long"
+            f"{self._stall_timeout:g} s): the partition is given up, and what is still written for it must be fenced "
+            "by its owner level. This instance claims no partition until that work returns: if it hangs for good, kill "
+            "the process, and give the call a time-out. If a handler may take so long, raise stall_timeout"
         )
         level = work.owner_level if hold is None else hold.owner_level
         if self._manager.give_up(work.partition, level, described(hung)):
