@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from leasehold.spark.handlers.jobs import stated_cores
 from tests.sinks.postgres import Place
 from tests.spark.connect_handlers_program import EVENTS, KEYS
 from tests.spark.connect_programs import said_by
@@ -30,3 +31,10 @@ def test_tables_that_handlers_fill_over_spark_connect(tmp_path: Path, place: Pla
             assert (sorted(applied), total) == (mine, sum(mine))
             assert applied == mine or table in ("scattered", "leased"), "what comes late from another partition is late"
         assert place.look(f"SELECT count(*) FROM {table}") == [(KEYS,)]
+
+
+@pytest.mark.parametrize(
+    ("stated", "cores"), [("8", 8), ("010", 10), (None, 2), ("", 2), ("0", 2), ("-3", 2), ("many", 2), ("9" * 20, 2)]
+)
+def test_a_stated_parallelism_that_is_no_number_of_tasks_counts_as_not_stated(stated: str | None, cores: int) -> None:
+    assert stated_cores(stated) == cores

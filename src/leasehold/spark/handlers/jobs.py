@@ -10,6 +10,7 @@ processes.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -85,6 +86,14 @@ class ClassicTasks:
         return parts.partitionBy(tasks, int).mapPartitions(compute).collect()
 
 
+def stated_cores(parallelism: str | None) -> int:
+    """What `spark.default.parallelism` says, and `ASSUMED_CORES` where it says no number of at least 1.
+
+    A client of Spark Connect can set it to any text, which the server does not check.
+    """
+    return int(parallelism) if parallelism and re.fullmatch("0*[1-9][0-9]{0,5}", parallelism) else ASSUMED_CORES
+
+
 class ConnectTasks:
     """Tasks of a session of Spark Connect."""
 
@@ -93,7 +102,7 @@ class ConnectTasks:
 
     @property
     def cores(self) -> int:
-        return int(self._spark.conf.get("spark.default.parallelism", None) or ASSUMED_CORES)
+        return stated_cores(self._spark.conf.get("spark.default.parallelism", None))
 
     def each(self, function: Callable[[T], R], values: Sequence[T]) -> list[R]:
         answers = self._values(values).mapInArrow(_each(function), _COLUMNS)
