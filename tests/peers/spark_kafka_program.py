@@ -1,7 +1,8 @@
 """A query of Spark's own Kafka source that keeps an entity table; `test_spark_kafka` runs it where there is the JAR.
 
-`python spark_kafka_program.py FOLDER NAME URL JARS MAXIMUM [--endless]`: FOLDER gets `table.db` and, below `NAME`, the
-query's checkpoints; a file `slow` in it makes each batch wait, after the table has it and before Spark knows.
+`python spark_kafka_program.py FOLDER NAME URL JARS MAXIMUM [--endless | --goes-on-in CHECKPOINTS]`: FOLDER gets
+`table.db` and, below `NAME`, the query's checkpoints; a file `slow` in it makes each batch wait, after the table has it
+and before Spark knows. With `--goes-on-in` the query uses the folder of another one, and a table of its own, `NAME.db`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ def main(folder: Path, name: str, url: str, jars: str, maximum: str, *options: s
     source = SparkKafkaSource(url)
     keep = ("partition", "sequenceNumber")
     runtime, writing = Runtime(base=folder), Writing(keep=keep)
-    table = EntityTable("sqlite:///table.db", "entities", mode="append", pipeline="p", writing=writing, runtime=runtime)
+    database, location = "sqlite:///table.db", source.checkpoint_location(folder / name)
+    if "--goes-on-in" in options:
+        database, location = f"sqlite:///{name}.db", options[-1]
+    table = EntityTable(database, "entities", mode="append", pipeline="p", writing=writing, runtime=runtime)
 
     def apply(batch: DataFrame, batch_id: int) -> None:
         rows = source.events(batch).selectExpr(
@@ -35,7 +39,6 @@ def main(folder: Path, name: str, url: str, jars: str, maximum: str, *options: s
 
     reader = spark.readStream.format("kafka").options(**source.options(table)).option("includeHeaders", "true")
     events = reader.option("maxOffsetsPerTrigger", maximum).load()
-    location = source.checkpoint_location(folder / name)
     writer = events.writeStream.foreachBatch(apply).option("checkpointLocation", location)
     if "--endless" not in options:
         writer = writer.trigger(availableNow=True)

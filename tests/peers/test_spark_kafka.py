@@ -207,8 +207,11 @@ def test_a_topic_that_is_made_anew_is_read_from_its_begin(stream: Stream) -> Non
     stream.check()
 
 
-def test_a_query_is_moved_over_to_leases_by_its_checkpoint_folder(stream: Stream) -> None:
-    """It is killed before a batch is committed: that comes again, what is committed does not, and all is there."""
+def test_a_query_is_moved_over_by_its_checkpoint_folder(stream: Stream) -> None:
+    """To leases, or to a table behind the same source.
+
+    It is killed before a batch is committed: that comes again, what is committed does not, and all is there.
+    """
     stream.send(200, "a")
     assert stream.finish("one", 90)[0] == 3 * 200
     stream.send(50, "b")
@@ -235,3 +238,8 @@ def test_a_query_is_moved_over_to_leases_by_its_checkpoint_folder(stream: Stream
     )
     assert run.returncode == 0, run.stderr
     assert stream.rows("moved.db") == sorted(row for row in stream.sent if row[-1] >= 200)
+
+    (stream.folder / "slow").unlink()
+    kept = stream.start("kept", 90, "--goes-on-in", str(folder))
+    assert stream.account("kept", kept)[:2] == (3 * 70, 0)
+    assert stream.rows("kept.db") == stream.rows("moved.db")
