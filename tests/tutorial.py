@@ -10,6 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.doc_blocks.fences import missing
+
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 LAST_QUICK = 5
 """The last section that `make test` does: from there on two applications run, and one is killed."""
@@ -22,15 +24,6 @@ class Block:
     section: int
     commands: str
     shown: tuple[str, ...]
-
-    def missing(self, printed: str) -> list[str]:
-        """The lines that were not printed, in their order; "…" stands for anything."""
-        missing, lines = [], iter(printed.splitlines())
-        for line in self.shown:
-            pattern = ".*".join(re.escape(part) for part in line.split("…"))
-            if not any(re.fullmatch(pattern, each.rstrip()) for each in lines):
-                missing.append(line)
-        return missing
 
 
 def blocks() -> list[Block]:
@@ -67,5 +60,5 @@ def run(chosen: list[Block], folder: Path, programs: Path) -> None:
                     os.killpg(shell.pid, signal.SIGKILL)
     assert shell.returncode == 0, f"{printed}\n{(folder / 'errors').read_text()}"
     outputs = re.split(r"^== block \d+\n", printed, flags=re.MULTILINE)[1:]
-    lacking = [line for block, output in zip(chosen, outputs, strict=True) for line in block.missing(output)]
+    lacking = [line for block, output in zip(chosen, outputs, strict=True) for line in missing(block.shown, output)]
     assert lacking == [], printed
