@@ -95,9 +95,19 @@ class _Punctual(Connection):
             self.socket_timeout = self.socket_connect_timeout = _time_left()
         super().connect()  # type: ignore[no-untyped-call]
 
+    def send_packed_command(self, *args: Any, **kwargs: Any) -> None:
+        self._limit()
+        super().send_packed_command(*args, **kwargs)  # type: ignore[no-untyped-call]
+
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
-        kwargs["timeout"] = _time_left()
+        self._limit()
         return super().read_response(*args, **kwargs)
+
+    def _limit(self) -> None:
+        """By the socket: only redis-py 8 and later take a time-out for one response."""
+        sock: Any = self._sock
+        if sock is not None:
+            sock.settimeout(_time_left())
 
 
 class _PunctualTls(_Punctual, SSLConnection):
