@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.arrow_masks import true_places
+from leasehold.arrow_masks import nulled, true_places
 
 Strict = Callable[[Any], tuple[Any, list[int]]]
 """From what Arrow's reader made to the column, and the rows of it that are not to be vouched for, if there are any."""
@@ -86,8 +86,8 @@ def unfit(column: Any, type_: pa.DataType, cut: bool) -> list[int]:
     if types.is_timestamp(type_) and type_.tz is not None:
         column = _without_excess(column) if cut else column
         zoned = pc.match_substring_regex(column, _ZONED)
-        plain = uncastable(pc.if_else(zoned, None, column), pa.timestamp("us"))
-        return sorted({*plain, *uncastable(pc.if_else(zoned, column, None), type_)})
+        plain = uncastable(nulled(column, zoned), pa.timestamp("us"))
+        return sorted({*plain, *uncastable(nulled(column, pc.invert(zoned)), type_)})
     if types.is_integer(type_):
         most = 2 ** (type_.bit_width - 1)
         return true_places(pc.or_(_out_of(column, -most, most - 1), pc.not_equal(pc.round(column), column)))
@@ -104,7 +104,8 @@ def uncastable(column: Any, type_: pa.DataType) -> list[int]:
         return []
     except pa.ArrowInvalid:
         shapely = pc.match_substring_regex(column, _DATES if types.is_date(type_) else _TIMES)
-    return sorted({*true_places(pc.invert(shapely)), *_bisected(pc.if_else(shapely, column, None), type_)})
+    shapeless = pc.invert(shapely)
+    return sorted({*true_places(shapeless), *_bisected(nulled(column, shapeless), type_)})
 
 
 def _bisected(column: Any, type_: pa.DataType, first: int = 0) -> list[int]:

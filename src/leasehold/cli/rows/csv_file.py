@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from leasehold.arrow_masks import nulled
 from leasehold.cli.rows.csv_quotes import broken_quote
 from leasehold.cli.rows.json_text import objects, quoted
 from leasehold.cli.rows.row_file import FileRows, RowFile
@@ -85,7 +86,7 @@ def json_of(values: pa.Array, kind: TextKind) -> pa.Array:
 def _present(values: pa.Array) -> pa.Array:
     """The values, with null for what stands for a missing number."""
     missing = pc.is_in(values, value_set=_MISSING)
-    return pc.if_else(missing, pa.scalar(None, pa.string()), values) if pc.any(missing).as_py() else values
+    return nulled(values, missing) if pc.any(missing).as_py() else values
 
 
 class CsvFile(RowFile):
@@ -122,7 +123,7 @@ class CsvFile(RowFile):
         if kind is TextKind.TEXT:
             return values
         text = json_of(values, kind)
-        return pc.if_else(pc.equal(text, "null"), pa.scalar(None, pa.string()), text)
+        return nulled(text, pc.equal(text, "null"))
 
     def _kinds(self) -> dict[str, TextKind]:
         """What each column is. Reads the whole file, and so finds every row that cannot be read."""

@@ -28,6 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.arrow_masks import nulled
+
 
 class NotJson(ValueError):
     """A value that JSON cannot hold; `row` is its place in the array, or `None` where the whole type is refused."""
@@ -70,7 +72,7 @@ def as_key(column: pa.Array) -> pa.Array:
     plain = _as_text(column)
     if plain is None:
         text = as_json(column)
-        plain = pc.if_else(pc.equal(text, "null"), pa.scalar(None, pa.string()), text)
+        plain = nulled(text, pc.equal(text, "null"))
     return plain
 
 
@@ -113,7 +115,7 @@ def _floats(column: pa.Array) -> pa.Array:
     infinite = pc.is_inf(column)
     if pc.any(infinite).as_py():
         raise NotJson("JSON has no word for infinity", pc.index(infinite, True).as_py())
-    numbers = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    numbers = nulled(column, pc.is_nan(column))
     # Arrow writes 2.0 as 2, which a reader would take for an integer.
     return pc.replace_substring_regex(numbers.cast(pa.string()), r"^(-?[0-9]+)$", r"\1.0")
 

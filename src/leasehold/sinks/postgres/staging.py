@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, types
 
-from leasehold.arrow_masks import true_places
+from leasehold.arrow_masks import nulled, true_places
 from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
@@ -161,7 +161,7 @@ def _has_nul(value: Any) -> bool:
 def _without(column: Column, indices: Mapping[int, str]) -> Column:
     """The column with nulls at these places."""
     mask = pa.array([index in indices for index in range(len(column))], pa.bool_())
-    return pc.if_else(mask, pa.scalar(None, column.type), column)
+    return nulled(column, mask)
 
 
 def key_numbers(columns: Sequence[Column], rows: int) -> pa.Array:

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.arrow_masks import true_places
+from leasehold.arrow_masks import nulled, true_places
 
 Column = Any
 """A `pyarrow.Array` or `pyarrow.ChunkedArray`."""
@@ -179,7 +179,7 @@ def _scalars(column: Column, *, lossy: bool) -> list[Any]:
         column = column.cast(pa.float64())
         not_a_number = pc.is_nan(column)
         if pc.any(not_a_number).as_py():
-            column = pc.if_else(not_a_number, None, column)
+            column = nulled(column, not_a_number)
     elif kind is Kind.DATE:
         column = column.cast(pa.date32()).cast(pa.string())
     elif kind is Kind.TIMESTAMP:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.arrow_masks import true_places
+from leasehold.arrow_masks import nulled, true_places
 from leasehold.sinks.beside.kept_values import kept_body
 from leasehold.sinks.postgres.rows import Readied, flat
 from leasehold.sinks.postgres.staged.table import COLUMNS
@@ -80,9 +80,9 @@ def staged_piece(
     for place, body in zip(doubtful, bodies_of(it.data.take(pa.array(doubtful, pa.int64()))), strict=True):
         bodies[place], texts[place] = _hex(body)
     by_number, by_text = it.ordered_by(range(parsed))
-    fits = pa.array([place not in it.unfit for place in range(parsed)], pa.bool_())
+    unfit = pa.array([place in it.unfit for place in range(parsed)], pa.bool_())
     none = pa.nulls(others, pa.string())
-    cells = pc.if_else(fits, _cells(it), pa.scalar(None, pa.large_string()))
+    cells = nulled(_cells(it), unfit)
     values = {
         "batch": pa.array([batch] * count, pa.string()),
         "attempt": pa.array([attempt] * count, pa.string()),
@@ -93,8 +93,8 @@ def staged_piece(
         "owner_level": fence[OWNER_LEVEL],
         "sequence_number": fence[SEQUENCE_NUMBER],
         "aside": pa.array([False] * parsed + [True] * others, pa.bool_()),
-        "by_number": pa.concat_arrays([_where(fits, by_number), none]),
-        "by_text": pa.concat_arrays([_where(fits, by_text), none]),
+        "by_number": pa.concat_arrays([nulled(by_number, unfit), none]),
+        "by_text": pa.concat_arrays([nulled(by_text, unfit), none]),
         "gone": pa.concat_arrays([it.gone, pa.array([False] * others, pa.bool_())]),
         "cells": pa.concat_arrays([cells, none.cast(pa.large_string())]),
         "reason": pa.array(reasons, pa.string()),
@@ -104,10 +104,6 @@ def staged_piece(
     }
     rows = pa.table({name: values[name] for name in COLUMNS})
     return StagedPiece(rows.combine_chunks(), len(it.unfit) + others)  # the writer of CSV fails over empty chunks
-
-
-def _where(fits: pa.Array, values: pa.Array) -> pa.Array:
-    return pc.if_else(fits, values, pa.scalar(None, values.type))
 
 
 def _unfit(it: Readied) -> Iterator[SetAside]:
