@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from leasehold.spark.session.versions import FIRST_WITH_SOURCE, NEWEST, OLDEST, Release, parse_release
-from tests.versions.environments import ROOT, python_with
+from tests.repository import ROOT
+from tests.versions.environments import python_with
 
 VARIABLE = "LEASEHOLD_TEST_PYTHON"
 RELEASES = (OLDEST, Release(4, 0), Release(4, 1), FIRST_WITH_SOURCE, NEWEST)

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from leasehold.spark.session.versions import OLDEST
+from tests.repository import ROOT
 from tests.versions.conftest import Interpreter
-from tests.versions.environments import BESIDE, ROOT
+from tests.versions.environments import BESIDE
 from tests.waiting import until
 
 pytestmark = pytest.mark.xdist_group("versions")  # of two workers, one would wait while the other makes an environment
