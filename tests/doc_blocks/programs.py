@@ -38,7 +38,8 @@ class Program:
     """What the page leaves open, and what stands there."""
     needs: tuple[str, ...] = ()
     """Fixtures of servers."""
-    spark: bool = False
+    soak: bool = False
+    """Whether `make soak` runs it: those on Spark, but for that of the README."""
 
     @property
     def block(self) -> Block:
@@ -113,7 +114,7 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 """
 
 PROGRAMS = (
-    Program("README.md", "MicroBatches(", _sends("flights.db", DELAYS), _has_rows("flights", 100), spark=True),
+    Program("README.md", "MicroBatches(", _sends("flights.db", DELAYS), _has_rows("flights", 100)),
     Program("event-hubs.md", "EventHubsServer("),
     Program(
         "event-processor.md",
@@ -143,7 +144,7 @@ PROGRAMS = (
         _all(_sends("flights.db", DELAYS), lambda scene: (scene.folder / "files").mkdir()),
         given=SPARK + 'flights = EntityTable("sqlite:///entities.db", "flights", keys=["flight"], pipeline="flights")',
         after=LOOP + "    for batch in batches:\n        both(batch.events, batch)",
-        spark=True,
+        soak=True,
     ),
     Program(
         "handlers.md",
@@ -162,7 +163,7 @@ PROGRAMS = (
             "postgresql://db-1/entities": "sqlite:///entities.db",
             "postgresql://db-1/leasehold": "sqlite:///leasehold.db",
         },
-        spark=True,
+        soak=True,
     ),
     Program(
         "handlers.md",
@@ -191,7 +192,7 @@ PROGRAMS = (
         inside="def handler(total, event):",
         after="from types import SimpleNamespace\nassert len(handler(5, SimpleNamespace(key='o1')).effects) == 1",
     ),
-    Program("kafka.md", "open_hub(topic)", after="assert flights.totals.applied == 1", needs=("kafka",), spark=True),
+    Program("kafka.md", "open_hub(topic)", after="assert flights.totals.applied == 1", needs=("kafka",), soak=True),
     Program("leases.md", "EntityLeases("),
     Program(
         "moving-in.md",
@@ -286,7 +287,7 @@ PROGRAMS = (
             "kafka://broker-1:9092/flights": "log:///flights.db",
             "postgresql://db-1/leasehold": "sqlite:///leasehold.db",
         },
-        spark=True,
+        soak=True,
     ),
     Program(
         "spark.md",
@@ -295,7 +296,7 @@ PROGRAMS = (
         given=SPARK + 'FENCE = ("hub", "partition", "sequenceNumber", "ownerLevel")',
         instead={"…\n": LOOP + "    for batch in batches:\n"},
         after="assert flights.totals.applied == 100",
-        spark=True,
+        soak=True,
     ),
     Program(
         "spark.md",
@@ -305,7 +306,7 @@ PROGRAMS = (
         behind=('.option("hub", "log:///events.db")\n    .option("store", "sqlite:///leasehold.db")\n    .load()',),
         given=SPARK,
         after="query.awaitTermination()",
-        spark=True,
+        soak=True,
     ),
     Program("stores.md", 'open_store("sqlite:///leasehold.db")'),
     Program("stores.md", "azblob://shopstate/fleet"),
@@ -327,7 +328,7 @@ batches = MicroBatches(
 )
 """,
         instead={"127.0.0.1:9465": "127.0.0.1:0"},
-        spark=True,
+        soak=True,
     ),
     Program(
         "watching.md",
@@ -342,7 +343,7 @@ table = EntityTable("sqlite:///entities.db", "flights", keys=["flight"], pipelin
         instead={
             "**table.stream_options()": '**table.stream_options(), hub="log:///events.db", store="sqlite:///leasehold.db"'
         },
-        spark=True,
+        soak=True,
     ),
     Program(
         "watching.md",

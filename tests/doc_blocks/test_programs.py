@@ -13,8 +13,7 @@ from tests.doc_blocks.scene import Scene, checking
 
 def _parameters() -> list[object]:
     return [
-        pytest.param(each, each.needs, id=str(each), marks=[pytest.mark.soak] if each.spark else [])
-        for each in PROGRAMS
+        pytest.param(each, each.needs, id=str(each), marks=[pytest.mark.soak] if each.soak else []) for each in PROGRAMS
     ]
 
 
