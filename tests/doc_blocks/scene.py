@@ -85,36 +85,14 @@ class Scene:
 
     def serve(self, command: str, variable: str) -> None:
         """Start a server of the pages, and export what it prints for its clients, as a reader does."""
-        output = self.folder / "served.txt"
-        with output.open("w") as written:
-            process = subprocess.Popen(
-                ["bash", "-c", f"exec {self.put(command)}"],
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
-                start_new_session=True,
-            )
-        self.stack.callback(_kill_all, process)
+        process, output = self._start(["bash", "-c", f"exec {self.put(command)}"], "served.txt")
         until(lambda: "Endpoint=" in output.read_text() or process.poll() is not None, "the server to be there")
         found = re.search(r"Endpoint=[^\s']+", output.read_text())
         assert found is not None, output.read_text()
         self.environment[variable] = found[0]
 
     def _run(self, command: list[str], ends: Callable[[], object] | None) -> None:
-        output = self.folder / "printed.txt"
-        with output.open("w") as written:
-            process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
-                start_new_session=True,
-            )
-            self.stack.callback(_kill_all, process)
+        process, output = self._start(command, "printed.txt")
 
         def there() -> object:
             self.printed = output.read_text(errors="replace")
@@ -129,6 +107,22 @@ class Scene:
         expected = (0, -signal.SIGINT, 128 + signal.SIGINT) if interrupted else (0,)
         assert process.returncode in expected, self.printed
         assert ends is None or ends(), self.printed
+
+    def _start(self, command: list[str], output: str) -> tuple[subprocess.Popen[bytes], Path]:
+        """A process of its own group, which ends with the scene, and the file that has what it prints."""
+        path = self.folder / output
+        with path.open("w") as written:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                start_new_session=True,
+            )
+        self.stack.callback(_kill_all, process)
+        return process, path
 
 
 def _kill_all(process: subprocess.Popen[bytes]) -> None:
