@@ -80,8 +80,10 @@ class JsonLinesFile(RowFile):
                     if SURROGATE.search(text):
                         compact(row).encode()  # half a pair is no character
                     keys.append(_key(row.get(self.key)))
-                except (ValueError, RecursionError) as error:
+                except ValueError as error:
                     self.refuse(f"not JSON that can be sent ({error})", f"line {number}")
+                except RecursionError:
+                    self.refuse(_TOO_DEEP, f"line {number}")
                 bodies.append(_NAN.sub(lambda found: found[1] or "null", text) if "NaN" in text else text)
                 if len(bodies) >= self.batch_rows:
                     yield self._rows(bodies, keys, raw)
@@ -112,8 +114,10 @@ class JsonLinesFile(RowFile):
                 f"not a JSON object ({error.msg} at character {error.pos + 1}); each line has to be one",
                 f"line {number}",
             )
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             self.refuse(f"not a JSON object ({error}); each line has to be one", f"line {number}")
+        except RecursionError:
+            self.refuse(_TOO_DEEP, f"line {number}")
         if not isinstance(row, dict):
             self.refuse("not a JSON object; each line has to be one", f"line {number}")
         return row
@@ -144,6 +148,8 @@ def _word(word: str) -> None:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=Whole, parse_float=Real, parse_constant=_word)
 _NAN = re.compile(r'("(?:[^"\\]|\\.)*+")|NaN')
 """Strings, which stay, and the word outside of them."""
+_TOO_DEEP = "it is nested too deeply to be read; flatten it, or send it as text in a field"
+"""How deep Python reads and writes is its own, and another with each release."""
 
 
 def _key(value: object) -> str | None:
