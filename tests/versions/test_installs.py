@@ -93,8 +93,7 @@ def test_another_python(version: str) -> None:
     base = found(version)
     if base is None:
         pytest.skip(f"this machine has no Python {version}: it is left out")
-    # What a garbage collector of another Python finds later, and where, is not Leasehold's.
-    suites_pass(python_of(base, version), "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
+    suites_pass(python_of(base, version))
 
 
 def test_the_lowest_versions_that_are_allowed() -> None:

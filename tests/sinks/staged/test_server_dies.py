@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -177,6 +178,7 @@ def test_a_server_that_crashed_has_emptied_the_staged_rows_and_the_batch_is_stag
 
 def test_a_server_killed_in_the_copy_of_a_task(database: Database) -> None:
     happens_at_each(database, StagedSink, STAGED, ["half copied"], killed_and_started(database))
+    gc.collect()  # from Python 3.13 on, text that cannot be closed while a view of it is there would fail this test
 
 
 @pytest.mark.soak

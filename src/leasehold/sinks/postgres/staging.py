@@ -19,7 +19,6 @@ year outside 1 to 9999.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -243,9 +242,9 @@ class Staging:
         statement = f"COPY {STAGE} ({', '.join(rows.schema.names)}) FROM STDIN (FORMAT csv)"
         with self._session.connection.cursor() as cursor, cursor.copy(statement) as copy:
             for some in rows.to_batches(max_chunksize=20_000):
-                text = io.BytesIO()
+                text = pa.BufferOutputStream()
                 csv.write_csv(some, text, csv.WriteOptions(include_header=False, quoting_style="needed"))
-                view = text.getbuffer()
+                view = memoryview(text.getvalue())
                 for start in range(0, len(view), _BYTES):
                     copy.write(view[start : start + _BYTES])
 

@@ -7,7 +7,6 @@ but that table. It may be stopped or killed at any line, and run twice at once f
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -78,9 +77,9 @@ class PostgresStager:
                 table = Names(self.schema, self.spec).of(STAGED).replace("%%", "%")
                 statement = f"COPY {table} ({', '.join(COLUMNS)}) FROM STDIN (FORMAT csv)"
                 with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-                    text = io.BytesIO()
+                    text = pa.BufferOutputStream()
                     csv.write_csv(rows, text, csv.WriteOptions(include_header=False, quoting_style="needed"))
-                    view = text.getbuffer()
+                    view = memoryview(text.getvalue())
                     for start in range(0, len(view), _BYTES):
                         copy.write(view[start : start + _BYTES])
         except RolledBack as undone:
