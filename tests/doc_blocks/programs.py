@@ -169,7 +169,7 @@ PROGRAMS = (
         "handlers.md",
         "opens=rates",
         given=HTTP,
-        after="with rates() as opened: print(opened.get(f'http://127.0.0.1:{server.server_port}/').json() == 1.5)",
+        after="with rates() as opened: assert opened.get(f'http://127.0.0.1:{server.server_port}/').json() == 1.5",
     ),
     Program(
         "handlers.md",
@@ -200,14 +200,19 @@ PROGRAMS = (
         given="""
             from types import SimpleNamespace
             from leasehold.leases import EntityLeases
-            leases, handled = EntityLeases("memory://docs", scope="orders", holder="one"), []
+            leases, other = (EntityLeases("memory://docs", scope="orders", holder=name) for name in ("one", "two"))
+            handled, put_off = [], []
             handle = lambda event, fence: handled.append((event.order_id, fence > 0))
+            later = put_off.append
         """,
         after="""
-            events = [SimpleNamespace(order_id=f"o{n}") for n in range(3)]
+            events = [SimpleNamespace(order_id=f"o{n}") for n in (0, 1, 2, 1)]
             on_event(events[0])
-            on_batch(events)
-            assert handled == [("o0", True), ("o0", True), ("o1", True), ("o2", True)]
+            with other.hold("o2"):
+                on_batch(events)
+            assert handled == [("o0", True), ("o0", True), ("o1", True), ("o1", True)]
+            assert put_off == [events[2]]
+            assert len(other.acquire_many(["o0", "o1", "o2"])) == 3
         """,
     ),
     Program(
