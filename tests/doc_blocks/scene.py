@@ -24,6 +24,21 @@ from tests.waiting import PATIENCE, until
 
 LONG = 3 * PATIENCE
 """Seconds for a block that starts Spark."""
+PIPELINE = """
+name = "{name}"
+[source]
+hub = "log:///{name}.db"
+[ownership]
+store = "sqlite:///leasehold.db"
+[transform]
+schema = "flight STRING, delay DOUBLE"
+sql = "SELECT flight, delay, hub, partition, sequenceNumber, ownerLevel FROM events"
+[sink]
+url = "sqlite:///entities.db"
+table = "{name}"
+keys = ["flight"]
+"""
+"""A pipeline file with every section that has to be there, and a name."""
 
 
 class Scene:

