@@ -125,6 +125,18 @@ def test_events_that_are_gone_before_they_were_read_are_something_to_do(tmp_path
     assert (code, to_do(checks)) == (0, [])
 
 
+def test_a_table_that_knows_a_level_and_no_event_misses_nothing(tmp_path: Path, hub: LogHub) -> None:
+    """An instance was killed before its first batch: where it was to begin is for the next one to find out."""
+    spec = TableSpec(name="flights", pipeline="flights", keys=("id",))
+    sink = open_sink("sqlite:///entities.db", spec, base=tmp_path)
+    sink.check(pa.schema([("id", pa.string()), *((name, pa.string()) for name in FENCE_COLUMNS)]))
+    sink.raise_owner_levels(hub.identity, {"0": 1, "1": 1})
+    hub.retain(max_bytes=0)
+    ownership = 'ownership_store = "sqlite:///stores.db"\ncheckpoint_store = "none"'
+    code, checks = checked(tmp_path, ownership=ownership)
+    assert (code, to_do(checks)) == (0, [])
+
+
 def test_a_table_of_another_pipeline_is_something_to_do(tmp_path: Path, hub: LogHub) -> None:
     spec = TableSpec(name="flights", pipeline="another", keys=("id",))
     open_sink("sqlite:///entities.db", spec, base=tmp_path).identity()

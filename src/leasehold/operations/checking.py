@@ -26,6 +26,7 @@ from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
 from leasehold.sinks.base import Sink
 from leasehold.sinks.features import COMPARISON, RELATED, offered
+from leasehold.store_choice import TablePlaces
 from leasehold.stores import open_store
 from leasehold.stores.base import CheckpointStore, TellsWhetherMade
 from leasehold.stores.closing import close_store
@@ -249,8 +250,10 @@ def look_at_table(
         marks = sink.watermarks(identity)
         if checkpoints is not None:
             check_levels(records, checkpoints, lambda: marks, file)
-        following = {partition: mark.sequence_number + 1 for partition, mark in marks.items()}
-        for one in checkpoints.list_checkpoints(records) if checkpoints is not None else ():
+        reached = [*TablePlaces(sink, identity).list_checkpoints(records)]
+        reached += [] if checkpoints is None else checkpoints.list_checkpoints(records)
+        following: dict[str, int] = {}
+        for one in reached:
             following[one.partition] = max(one.next_sequence_number, following.get(one.partition, 0))
         yield from _lost(following, known, reads)
         rows = f"{sink.row_count():,} rows, {len(marks)} partitions have been applied"
