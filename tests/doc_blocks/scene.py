@@ -94,9 +94,9 @@ class Scene:
         """Run a program; a value that stands behind an expression as a comment is held against it."""
         self._run([sys.executable, "-c", checking(self.put(text))], ends)
 
-    def shell(self, text: str, ends: Callable[[], object] | None = None) -> None:
+    def shell(self, text: str, ends: Callable[[], object] | None = None, patience: float = LONG) -> None:
         """Run commands in bash, which stops at the first that fails."""
-        self._run(["bash", "-e", "-o", "pipefail", "-c", self.put(text)], ends)
+        self._run(["bash", "-e", "-o", "pipefail", "-c", self.put(text)], ends, patience)
 
     def serve(self, command: str, variable: str) -> None:
         """Start a server of the pages, and export what it prints for its clients, as a reader does."""
@@ -106,14 +106,14 @@ class Scene:
         assert found is not None, output.read_text()
         self.environment[variable] = found[0]
 
-    def _run(self, command: list[str], ends: Callable[[], object] | None) -> None:
+    def _run(self, command: list[str], ends: Callable[[], object] | None, patience: float = LONG) -> None:
         process, output = self._start(command, "printed.txt")
 
         def there() -> object:
             self.printed = output.read_text(errors="replace")
             return process.poll() is not None or (ends is not None and ends())
 
-        until(there, f"the block to end, or to come to its end: {command[-1]}", LONG)
+        until(there, f"the block to end, or to come to its end: {command[-1]}", patience)
         interrupted = process.poll() is None
         if interrupted:
             os.killpg(process.pid, signal.SIGINT)

