@@ -37,7 +37,7 @@ def test_every_pipeline_file_is_taken(block: Block, tmp_path: Path) -> None:
 
 
 def test_every_fence_is_accounted_for_once() -> None:
-    """Those of the tutorial run one after the other (`test_tutorial.py`)."""
+    """Those of the tutorial by a test of their own, below."""
     found = Counter(block(page, has) for page, has in NAMED)
     assert [str(each) for each, times in found.items() if times > 1] == []
     behind = {block(each.page, has) for each in PROGRAMS for has in each.behind}
@@ -48,6 +48,18 @@ def test_every_fence_is_accounted_for_once() -> None:
     ]
     assert [str(each) for each in left] == [], "put each into tests/doc_blocks/programs.py or accounts.py"
     assert max(NAMED.values()) == 1
+
+
+def test_every_command_of_the_tutorial_runs_but_its_installation() -> None:
+    """In its own tests, one after the other, with the outputs that the page shows below them."""
+    run = {each.commands.strip() for each in tutorial.blocks()}
+    shown = {line for each in tutorial.blocks() for line in each.shown}
+    fences = [each for each in blocks() if each.page == tutorial.PAGE]
+    [installation] = [each for each in fences if each.language == "sh" and each.text.strip() not in run]
+    assert "pip install" in installation.text
+    outputs = [line for each in fences if each.language == "text" for line in each.text.splitlines() if line != "…"]
+    assert [line for line in outputs if line not in shown] == []
+    assert {each.language for each in fences} == {"sh", "text"}
 
 
 def test_a_test_that_runs_a_block_names_it() -> None:
