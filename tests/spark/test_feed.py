@@ -62,6 +62,16 @@ def test_places_go_on_and_what_is_given_back_comes_again(hub: LogHub, share: Sha
     assert span(feed) == [(5, 7)], "half as many"
 
 
+def test_events_of_a_running_batch_count_as_lag(hub: LogHub, feed: Feed) -> None:
+    hub.send([Event(b"x")] * 12, partition="0")
+    first, second = feed.next(), feed.next()
+    assert feed.lag() == {"0": 12}
+    feed.committed(first)
+    assert feed.lag() == {"0": 12 - len(first[0])}
+    feed.committed(second)
+    assert feed.lag() == {"0": 12 - len(first[0]) - len(second[0])}
+
+
 def test_one_that_another_asks_for_is_drained_and_goes_on_where_it_was(hub: LogHub, share: Share, feed: Feed) -> None:
     hub.send([Event(b"x")] * 20, partition="0")
     first = feed.next()

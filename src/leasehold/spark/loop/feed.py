@@ -216,9 +216,8 @@ class Feed:
             return
         bounds = self._bounds or {}
         for partition, held in self._share.held().items():
-            done = self._done.get(partition)
-            place = held.start if done is None or done.owner_level != held.owner_level else done.end
-            if (partition, held.owner_level) not in self._busy and place >= bounds.get(partition, 0):
+            is_idle = (partition, held.owner_level) not in self._busy
+            if is_idle and self._committed_up_to(partition, held) >= bounds.get(partition, 0):
                 self._share.manager.finish(partition, held.owner_level)
 
     def owners_of(self, partitions: Sequence[str]) -> str:
@@ -239,10 +238,10 @@ class Feed:
     # What is shown
 
     def lag(self) -> dict[str, int]:
-        """By held partition, how many events are not yet planned."""
+        """By held partition, how many events the hub has that are not yet committed: those of a running batch too."""
         held = self._share.held()
         return {
-            partition: max(0, known.end - self._place(partition, held[partition].start))
+            partition: max(0, known.end - max(known.begin, self._committed_up_to(partition, held[partition])))
             for partition, known in self._properties.items()
             if partition in held
         }
@@ -252,6 +251,6 @@ class Feed:
         """How many partitions the hub had at the last look."""
         return len(self._properties)
 
-    def _place(self, partition: str, start: int) -> int:
-        planned = self._planned.get(partition)
-        return start if planned is None else planned.end
+    def _committed_up_to(self, partition: str, held: Plannable) -> int:
+        done = self._done.get(partition)
+        return held.start if done is None or done.owner_level != held.owner_level else done.end
