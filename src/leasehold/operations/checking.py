@@ -183,8 +183,8 @@ def look_at_store(part: str, url: str, place: str, hub_url: str, group: str, *, 
     store = open_store(url, timeout=timeout)
     try:
         if isinstance(store, TellsWhetherMade) and not store.is_made():
-            said = f"nothing is at {masked(url)} yet: the first start makes it, as the user of the instances"
-            yield Finding(part, place, True, f"{said}; `leasehold init` makes it as another")
+            said = f"nothing is at {masked(url)} yet: the first start makes it"
+            yield Finding(part, place, True, f"{said}, or a user who may calls `leasehold init` before")
             return
         hub = open_hub(hub_url)
         try:
