@@ -60,7 +60,8 @@ class ErrorReports:
             logger.info("nobody reads the standard output any more: stopping")
         elif news and not logged:
             about = "the processor" if partition is None else f"partition {partition}"
-            traced = not (is_transient(error) or service)  # those say it all themselves
+            # Those say it all themselves; one that nobody has raised has no more to say than its words.
+            traced = error.__traceback__ is not None and not (is_transient(error) or service)
             logger.warning("%s: %s", about, said, exc_info=error if traced else None)
 
     def _is_news(self, said: str, partition: str | None) -> bool:
