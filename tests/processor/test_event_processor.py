@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import ConfigError, HubUnavailable, SinkUnavailable, StoreError, UsageError
+from leasehold.errors import ConfigError, HubUnavailable, SinkError, SinkUnavailable, StoreError, UsageError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventPosition
 from leasehold.notices import EventsLost
@@ -487,17 +487,19 @@ def test_what_a_service_says_again_is_told_once_in_five_minutes_and_what_a_handl
     assert len(caplog.records) == len(services) + 1
 
 
-def test_an_error_that_was_raised_is_logged_with_its_traceback_and_one_that_was_not_in_its_words_alone(
+def test_what_a_handler_raises_is_logged_with_its_traceback_and_all_else_in_its_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     reports = ErrorReports(None, ManualClock())
     reports.report(TimeoutError("the work has not gone on"), "0")
-    try:
-        raise ValueError("the handler's")
-    except ValueError as error:
-        reports.report(error, "0")
+    for raised in (SinkError("permission denied for table orders"), ValueError("the handler's")):
+        try:
+            raise raised
+        except Exception as error:
+            reports.report(error, "0")
     assert [(one.getMessage(), bool(one.exc_info)) for one in caplog.records] == [
         ("partition 0: TimeoutError: the work has not gone on", False),
+        ("partition 0: SinkError: permission denied for table orders", False),
         ("partition 0: ValueError: the handler's", True),
     ]
 

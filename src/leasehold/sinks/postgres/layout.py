@@ -282,7 +282,7 @@ def compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> La
     given = {target.name for target in targets}
     if not wrong:
         wrong += [
-            (column.name, "is NOT NULL and has no default in the table, and the DataFrame does not have it: add it")
+            (column.name, "is NOT NULL and has no default in the table, and is not to be written: add it")
             for column in found.columns
             if column.not_null and not column.has_default and not column.computed and column.name not in given
         ]

@@ -35,7 +35,7 @@ def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.
     fields = [field for field in schema if folded(field.name) in kept or folded(field.name) not in fence]
     there = {folded(field.name) for field in fields}
     wrong = [
-        (name, "is a key, and the DataFrame has no such column") for name in spec.keys if folded(name) not in there
+        (name, "is a key, and no such column is to be written") for name in spec.keys if folded(name) not in there
     ]
     wrong += [(each.name, _unstorable(each.type, database)) for each in fields if kind_of(each.type) is None]
     if not fields:
@@ -52,7 +52,7 @@ def refuse_columns(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:
     """Raise `SchemaMismatch` that says all that is wrong, by column. Nothing wrong: nothing happens."""
     lines = [f"  {name}: {what}" for name, what in wrong]
     if lines:
-        raise SchemaMismatch("\n".join([f"the DataFrame does not fit the table {spec.name}:", *lines]))
+        raise SchemaMismatch("\n".join([f"what is to be written does not fit the table {spec.name}:", *lines]))
 
 
 def addable(spec: TableSpec, fields: Iterable[pa.Field], there: Iterable[str]) -> list[pa.Field]:

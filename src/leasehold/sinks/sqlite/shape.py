@@ -134,7 +134,7 @@ def _compare(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[p
             )
     given = {folded(field.name) for field in fields}
     wrong += [
-        (column.name, "is NOT NULL and has no default in the table, and the DataFrame does not have it: add it")
+        (column.name, "is NOT NULL and has no default in the table, and is not to be written: add it")
         for name, column in columns.items()
         if column.required and name not in given
     ]
