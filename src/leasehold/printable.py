@@ -28,6 +28,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, with its end left out and `…` in its place where it has more than this many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def text_of(value: object) -> str:
     """`str(value)`; of an object whose text cannot be had, what it is."""
     try:

@@ -24,6 +24,8 @@ from leasehold.stores.azure.calls import Calls
 from leasehold.stores.azure.records import ANY, Address, Area
 from leasehold.stores.azure.table import TableRecords
 from leasehold.stores.memory.store import MemoryStore
+from leasehold.stores.names import LONGEST_NAME
+from leasehold.stores.readable import unreadable
 from leasehold.testing.stores.poisoned import Poison, PoisonedStoreContract, Spoil
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
@@ -33,6 +35,13 @@ KINDS = (RecordKind.OWNERSHIP, RecordKind.PRESENCE, RecordKind.ASK, RecordKind.C
 LARGE = 2**63 - 1
 DEEP = "[" * 100_000
 LONG = "9" * 5_000
+
+
+def test_what_is_told_of_a_record_is_short_whatever_it_says() -> None:
+    group = ConsumerGroup("log", "hub", "g")
+    told = unreadable(RecordKind.OWNERSHIP, group, "x" * 1_000_000, ValueError("y" * 1_000_000))
+    assert (len(told.name), len(told.reason)) == (LONGEST_NAME, 120)
+    assert unreadable(RecordKind.OWNERSHIP, group, "0", ValueError("y")).name == "0"
 
 
 class TestMemory(PoisonedStoreContract):

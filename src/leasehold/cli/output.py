@@ -23,7 +23,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from leasehold.cli.options.logs import log_options, logger, logs_json
-from leasehold.printable import printable, printable_json, printable_lines
+from leasehold.printable import printable, printable_json, printable_lines, shortened
 
 _UNLIMITED = 100_000  # columns of a page that is no terminal
 _SHOWN = 160  # characters
@@ -45,8 +45,7 @@ def plain(value: object) -> str:
 
 def short(value: object) -> str:
     """The same, cut off where a cell of a table would be too long for it: a reason, a body."""
-    text = plain(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return shortened(plain(value), _SHOWN)
 
 
 def utc(seconds: float) -> str:

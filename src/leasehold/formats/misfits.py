@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
-from leasehold.printable import printable
+from leasehold.printable import printable, shortened
 
 NO_BODY = "the event has no body"
 NOT_UTF8 = "the body is not valid UTF-8"
@@ -52,7 +52,7 @@ class Misfit(Exception):
     @property
     def reason(self) -> str:
         """The reason of the reject."""
-        path = self.path if len(self.path) <= _PATH else self.path[: _PATH - 1] + "…"
+        path = shortened(self.path, _PATH)
         return f"the field {path} {self.what}" if path else f"the body {self.what}"
 
 
@@ -77,4 +77,4 @@ def shown(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    return printable(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+    return printable(shortened(text, _SHOWN))

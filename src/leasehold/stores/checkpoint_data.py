@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from leasehold.errors import ConfigError
 from leasehold.model import Checkpoint
+from leasehold.printable import shortened
 
 LARGEST = 1_024
 """Bytes of the JSON, in which a character outside of ASCII is six or twelve."""
@@ -95,5 +96,4 @@ def _json(data: Mapping[str, str]) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+    return shortened(repr(value), 80)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from leasehold.errors import ConfigError
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership
+from leasehold.printable import shortened
 from leasehold.stores.checkpoint_data import check_data
 
 LONGEST_NAME = 512
@@ -28,7 +29,7 @@ def check_text(field: str, text: str, longest: int, *, shortest: int = 0) -> Non
     """Refuse text that not every store can keep, or of fewer or more bytes of UTF-8. Raises `ConfigError`."""
     if shortest <= len(text) <= longest and text.isascii() and "\0" not in text:
         return
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    shown = shortened(text, _SHOWN)
     try:
         length = len(text.encode())
     except UnicodeEncodeError:

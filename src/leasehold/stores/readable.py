@@ -26,8 +26,9 @@ from leasehold.model import (
     RecordKind,
     Unreadable,
 )
+from leasehold.printable import shortened
 from leasehold.stores.base import PipelineBinding
-from leasehold.stores.names import legible
+from leasehold.stores.names import LONGEST_NAME, legible
 
 __all__ = ["checked", "listing", "read", "read_binding", "unreadable"]
 
@@ -71,9 +72,12 @@ def read(
 
 
 def unreadable(kind: RecordKind, group: ConsumerGroup, name: object, error: Exception) -> Unreadable:
-    """A record that cannot be read: its `kind`, `group` and `name`, and the `error` of reading it."""
-    shown = name if isinstance(name, str) else repr(name)
-    return Unreadable(group, kind, legible(shown), legible(str(error) or type(error).__name__)[:_SHOWN])
+    """A record that cannot be read: its `kind`, `group` and `name`, and the `error` of reading it.
+
+    A name that is longer than any partition's or owner's is cut: it goes into logs.
+    """
+    shown = shortened(legible(name if isinstance(name, str) else repr(name)), LONGEST_NAME)
+    return Unreadable(group, kind, shown, shortened(legible(str(error) or type(error).__name__), _SHOWN))
 
 
 def listing(
@@ -111,9 +115,9 @@ def read_binding(
         pipeline, sink = make(raw)
         return PipelineBinding(_text("pipeline", pipeline), _text("sink", sink))
     except _RAISED as error:
+        why = shortened(legible(str(error)), _SHOWN)
         raise StoreError(
-            f"{where}: which pipeline {group} is tied to cannot be read ({legible(str(error))[:_SHOWN]}). `leasehold "
-            "reset` ties it anew"
+            f"{where}: which pipeline {group} is tied to cannot be read ({why}). `leasehold reset` ties it anew"
         ) from error
 
 
@@ -194,5 +198,4 @@ def _whole(field: str, value: object, least: int) -> int:
 def _short(value: object) -> str:
     if isinstance(value, int) and abs(value) > HIGHEST:
         return "one that is too large"  # its digits may be more than Python writes
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return shortened(repr(value), _SHOWN)

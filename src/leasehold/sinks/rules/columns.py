@@ -34,9 +34,7 @@ def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.
     fence = {folded(name) for name in FENCE_COLUMNS}
     fields = [field for field in schema if folded(field.name) in kept or folded(field.name) not in fence]
     there = {folded(field.name) for field in fields}
-    wrong = [
-        (name, "is a key, and no such column is to be written") for name in spec.keys if folded(name) not in there
-    ]
+    wrong = [(name, "is a key, and no such column is to be written") for name in spec.keys if folded(name) not in there]
     wrong += [(each.name, _unstorable(each.type, database)) for each in fields if kind_of(each.type) is None]
     if not fields:
         wrong.append(("(all)", f"there is nothing to store besides {', '.join(FENCE_COLUMNS)}: select more columns"))

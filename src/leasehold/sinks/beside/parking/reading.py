@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator
 
-from leasehold.printable import printable
+from leasehold.printable import printable, shortened
 from leasehold.sinks.beside.kept_values import as_bytes, as_text, count, seconds
 from leasehold.sinks.beside.keys import key_of
 from leasehold.sinks.rules.ordering import Key
@@ -64,5 +64,4 @@ def shown_key(spec: TableSpec, text: object) -> Key:
 
 
 def _short(text: object) -> str:
-    said = printable(as_text(text))
-    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
+    return shortened(printable(as_text(text)), _SHOWN)
