@@ -203,6 +203,31 @@ def test_older_releases_read_everything_until_a_checkpoint_has_data(
     assert (found.data, found.enqueued_time) == (more, at)
 
 
+def test_a_version_that_is_none_is_refused_by_name(redis_server: RedisServer, prefix: str) -> None:
+    with redis.Redis(port=redis_server.port) as other:
+        other.set(f"{prefix}:version:stores", "junk")
+    with pytest.raises(StoreError, match=f"{prefix}:version:stores .* holds 'junk', which is no number: set it to 2"):
+        RedisStore(f"{redis_server.url}?prefix={prefix}", timeout=NEVER).list_ownership(new_group())
+
+
+def test_a_process_looks_at_the_version_again(
+    redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As somebody may remove all keys under it, or another one may write what it cannot read."""
+    monkeypatch.setattr("leasehold.stores.redis.server.LOOK_AGAIN", 0.0)
+    url, group = f"{redis_server.url}?prefix={prefix}", new_group()
+    store = RedisStore(url, timeout=NEVER)
+    store.update_checkpoints([Checkpoint(group, "0", 17, 3, None, {"a": "b"})])
+    with redis.Redis(port=redis_server.port) as other:
+        other.delete(*other.keys(f"{prefix}:*"))
+        assert not RedisStore(url, timeout=NEVER).is_made()
+        assert store.list_checkpoints(group) == []
+        assert other.get(f"{prefix}:version:stores") == b"2", "what it has written before, it may write again"
+        other.set(f"{prefix}:version:stores", 99)
+        with pytest.raises(StoreError, match="has version 99"):
+            store.list_checkpoints(group)
+
+
 # Its connections
 
 

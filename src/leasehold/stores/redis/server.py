@@ -39,6 +39,7 @@ from leasehold.backends import masked, say_unverified, unknown_option
 from leasehold.environment import secret_from
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable, lasting
 from leasehold.model import ConsumerGroup
+from leasehold.printable import shortened
 from leasehold.server_urls import bad_url, check_server_url
 from leasehold.stores.base import SchemaChange
 
@@ -49,6 +50,9 @@ FIRST = 1
 KNOWN = {"stores": 2, "leases": 1}
 """The highest version that this release can read, by component. It is raised by what needs it (`need`), not before:
 until then older releases read everything, and from then on they are refused."""
+
+LOOK_AGAIN = 60.0
+"""Seconds after which a process looks at the version again: another one may have raised it, or removed all keys."""
 
 PASSWORD = "LEASEHOLD_REDIS_PASSWORD"  # noqa: S105  the name of the variable
 _FORM = (
@@ -149,6 +153,7 @@ class RedisServer:
         self._cluster: bool = self._options.pop("cluster")
         self._clients: dict[int, Any] = {}
         self._found = 0
+        self._look_again_at = 0.0
 
     @property
     def _version_key(self) -> str:
@@ -233,6 +238,8 @@ class RedisServer:
             if not self._cluster:
                 self._warn(client)
             client = self._clients.setdefault(os.getpid(), client)  # another thread may have been faster
+        elif time.monotonic() >= self._look_again_at:
+            self._check(client)
         return client
 
     def _connected(self) -> Any:
@@ -246,16 +253,22 @@ class RedisServer:
         return redis.Redis(connection_pool=redis.ConnectionPool(**options, retry=Retry(NoBackoff(), 0)))
 
     def _check(self, client: Any) -> SchemaChange:
-        """Refuse data of a newer version; mark data that has none; warn of settings that lose it."""
+        """Refuse data of a newer version; mark data that has none, or none any more, with what is known of it."""
         key = self._version_key
-        is_new = client.execute_command("SET", key, FIRST, "NX")
-        found = int(client.execute_command("GET", key))
+        is_new = client.execute_command("SET", key, max(FIRST, self._found), "NX")
+        said = str(client.execute_command("GET", key) or FIRST)  # all keys may have been removed in between
+        if not re.fullmatch("[1-9][0-9]{0,5}", said):
+            raise StoreError(
+                f"{self.shown}: the key {key} says which version its data has, and holds {shortened(repr(said), 80)}, "
+                f"which is no number: set it to {KNOWN[self._component]}"
+            )
+        found = int(said)
         if found > KNOWN[self._component]:
             raise StoreError(
                 f"{self.shown}: its data for {self._component} has version {found}, and this release knows versions "
                 f"up to {KNOWN[self._component]}: pip install --upgrade leasehold"
             )
-        self._found = max(found, self._found)
+        self._found, self._look_again_at = found, time.monotonic() + LOOK_AGAIN
         return SchemaChange(self._component, 0 if is_new else found, found)
 
     def need(self, version: int) -> None:
