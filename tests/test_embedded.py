@@ -214,6 +214,20 @@ def test_a_missing_file_is_not_made_unless_told_to(path: Path) -> None:
     assert entries(file) == ["a"]
 
 
+def test_a_full_disk_and_a_file_that_was_there_are_waited_for(path: Path) -> None:
+    schema, pragmas = ["CREATE TABLE IF NOT EXISTS t (x)"], ["max_page_count = 10"]
+    file = DatabaseFile(path, schema=schema, unavailable=StoreUnavailable, create=True, pragmas=pragmas)
+    with pytest.raises(StoreUnavailable, match="make room") as full, file.writing() as connection:
+        connection.execute("INSERT INTO t VALUES (zeroblob(1000000))")
+    assert may_pass(full.value)
+    path.rename(f"{path}.away")
+    missing = DatabaseFile(path, schema=[], unavailable=StoreUnavailable, create=False)
+    for opened, passes in ((file, True), (missing, False)):
+        with pytest.raises(StoreUnavailable, match="the file does not exist") as away, opened.reading():
+            pass
+        assert may_pass(away.value) is passes, "one that could be opened may come back"
+
+
 def test_threads_open_a_missing_file_at_once(tmp_path: Path) -> None:
     for turn in range(10):
         file = make(tmp_path / str(turn) / "folder" / "file.db")

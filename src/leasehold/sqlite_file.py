@@ -90,6 +90,7 @@ class DatabaseFile:
         self._broken = broken or unavailable
         self._pragmas = pragmas
         self._check = check
+        self._was_open = False
         self._idle: list[_Connection] = []
         self._turns: dict[int, Turns] = {}
 
@@ -219,6 +220,7 @@ class DatabaseFile:
             raise
         self._create = False  # a file that was there and is gone was moved or lost: an empty one is no substitute
         connection.identity = self._identity()
+        self._was_open = True
         return connection
 
     def _patiently(self, attempt: Callable[[], object], deadline: float | None = None) -> None:
@@ -238,11 +240,12 @@ class DatabaseFile:
             refused = self._unavailable(
                 f"{self.path}: {error} ({_remedy(error, self.path, self._timeout, self._create)})"
             )
-            raise (refused if _is_locked(error) else lasting(refused)) from error
+            raise (refused if self._may_pass(error) else lasting(refused)) from error
         except (OSError, sqlite3.NotSupportedError) as error:
             if limit := files_used_up():
                 raise self._unavailable(f"{self.path}: {error} ({limit})") from error
-            raise lasting(self._unavailable(f"{self.path}: {error}")) from error
+            refused = self._unavailable(f"{self.path}: {error}")
+            raise (refused if self._was_open and isinstance(error, OSError) else lasting(refused)) from error
         except sqlite3.DatabaseError as error:
             if primary_code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise
@@ -250,6 +253,13 @@ class DatabaseFile:
         except UnicodeDecodeError as error:  # in place of an error whose message quotes the file
             said = error.object.decode(errors="replace")
             raise lasting(self._broken(f"{self.path}: {said} (restore it, or name another file)")) from error
+
+    def _may_pass(self, error: sqlite3.OperationalError) -> bool:
+        """Whether waiting may mend it: a lock, a disk that is full or fails, a file that could be used before."""
+        disk = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+        place = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        code = primary_code(error)
+        return _is_locked(error) or code in disk or (self._was_open and code in place)
 
 
 def _make(path: Path, mode: int | None) -> None:
@@ -393,7 +403,11 @@ def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create:
     if _is_locked(error):
         return f"another process kept it locked for {timeout:g} s"
     if code == sqlite3.SQLITE_CANTOPEN:
-        if not os.path.exists(path):  # noqa: PTH110  the method fails where the folder may not be read
+        try:
+            path.stat()
+        except PermissionError:
+            return "this user may not look into its folder"
+        except OSError:
             made = "it cannot be made: check that this user may write its folder"
             return made if create else "the file does not exist: check the path"
         return "it is a folder" if path.is_dir() else "check that this user may read and write it and its folder"
@@ -403,4 +417,6 @@ def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create:
         return "a table was removed. What made the file makes it again, empty, when it is started anew"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full: make room"
+    if code == sqlite3.SQLITE_IOERR:
+        return "the system refused to read or write: check the disk, its quota, and the limit of a file's size"
     return "check the file and its folder"
