@@ -290,6 +290,34 @@ def test_infinity_in_parquet_is_named_with_its_row(tmp_path: Path) -> None:
     assert "By then 2 events had been sent, 2 of them from" in result.stderr
 
 
+_DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (pa.timestamp("ms"), (-719162 * _DAY * 1000, 2932897 * _DAY * 1000 - 1), (-719162 * _DAY * 1000 - 1, 2**62)),
+        (pa.timestamp("us", "UTC"), (0, 2932897 * _DAY * 10**6 - 1), (-(2**62), 2**62)),
+        (pa.date32(), (-719162, 2932896), (-719163, 2**31 - 1)),
+        (pa.time32("ms"), (0, _DAY * 1000 - 1), (-1, _DAY * 1000)),
+    ],
+    ids=str,
+)
+def test_a_time_that_iso_8601_has_no_text_for_is_named_with_its_row(
+    tmp_path: Path, kind: pa.DataType, good: tuple[int, int], bad: tuple[int, int]
+) -> None:
+    """Arrow writes a text for any number, such as 20382-05-05T-1236950581239:36:27.904."""
+    number = pa.int32() if kind.bit_width == 32 else pa.int64()
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "x": pa.array(good, number).cast(kind)}), file)
+    assert send(tmp_path, str(file), "--partition-key", "id").exit_code == 0
+    for each in bad:
+        pq.write_table(pa.table({"id": [1, 2], "x": pa.array([good[0], each], number).cast(kind)}), file)
+        result = send(tmp_path, str(file), "--partition-key", "id")
+        assert result.exit_code == 1
+        assert f"row 2, column 'x': the number {each} of type" in result.stderr
+
+
 def test_a_struct_of_parquet_with_a_name_twice_is_named_with_its_row(tmp_path: Path) -> None:
     twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], fields=[pa.field("a", pa.int64())] * 2)
     pq.write_table(pa.table({"id": [1], "s": twice}), tmp_path / "rows.parquet")

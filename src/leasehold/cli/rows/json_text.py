@@ -6,7 +6,8 @@ The rules, also those of `leasehold send`:
     float                        the shortest number that reads back the same; NaN is null; infinity is refused
     decimal                      a string: a JSON number is a double to most readers, and would be rounded
     text                         a string
-    date, time, timestamp        a string, ISO 8601; a timestamp with a time zone is in UTC and ends in Z
+    date, time, timestamp        a string, ISO 8601; a timestamp with a time zone is in UTC and ends in Z; those that
+                                 are no time of a day, or not in the years 1 to 9999, are refused
     binary                       a string, base64
     list, struct, map            an array, an object, an object (the keys of a map must be text)
     null                         null
@@ -29,6 +30,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from leasehold.arrow_masks import nulled
+
+_DAY = {unit: 86_400 * 10**power for unit, power in {"s": 0, "ms": 3, "us": 6, "ns": 9}.items()}
+_FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 
 
 class NotJson(ValueError):
@@ -92,10 +96,14 @@ def _as_text(column: pa.Array) -> pa.Array | None:
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         column.validate(full=True)  # a file may hold text that is not UTF-8
         return column.cast(pa.string())
-    if types.is_decimal(kind) or types.is_date32(kind) or types.is_time(kind):
+    if types.is_decimal(kind):
+        return column.cast(pa.string())
+    if types.is_temporal(kind):
+        _check_range(column)
+    if types.is_date32(kind) or types.is_time(kind):
         return column.cast(pa.string())
     if types.is_date64(kind):
-        return column.cast(pa.date32()).cast(pa.string())
+        return column.cast(pa.date32(), safe=False).cast(pa.string())
     if types.is_timestamp(kind):
         # The numbers of a timestamp are UTC whatever its zone; so no time zone database is needed.
         text = pc.strftime(column.cast(pa.int64()).cast(pa.timestamp(kind.unit)), "%Y-%m-%dT%H:%M:%S")
@@ -109,6 +117,24 @@ def _as_text(column: pa.Array) -> pa.Array | None:
         values = column.to_pylist()
         return pa.array([None if v is None else base64.b64encode(v).decode() for v in values], pa.string())
     return None
+
+
+def _check_range(column: pa.Array) -> None:
+    """Refuse a date outside of the years 1 to 9999, and a time outside of a day: Arrow writes any text for those."""
+    kind = column.type
+    if types.is_time(kind):
+        first, end, what = 0, _DAY[kind.unit], "a time outside of a day"
+    elif types.is_date(kind) or types.is_timestamp(kind):
+        day = 1 if types.is_date32(kind) else _DAY["ms" if types.is_date64(kind) else kind.unit]
+        first, end, what = _FIRST_DAY * day, (_LAST_DAY + 1) * day, "outside of the years 1 to 9999"
+    else:
+        return
+    numbers = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(pa.int64())
+    bounds = (pc.less(numbers, max(first, -(2**63))), pc.greater(numbers, min(end - 1, 2**63 - 1)))
+    wrong = pc.or_(*bounds)
+    if pc.any(wrong).as_py():
+        row = pc.index(wrong, True).as_py()
+        raise NotJson(f"the number {numbers[row].as_py()} of type {kind} is {what}", row)
 
 
 def _floats(column: pa.Array) -> pa.Array:
@@ -125,11 +151,11 @@ def _nested(column: pa.Array) -> pa.Array:
     for row, item in enumerate(column):
         try:
             value = _simple(item.as_py(maps_as_pydicts="strict"), row)
-        except KeyError as error:
-            raise NotJson(f"a map has the key {error} twice", row) from None
+        except KeyError:
+            raise NotJson("a map has a key twice", row) from None
         except NotJson:
             raise
-        except ValueError as error:  # a struct with a field's name twice, nanoseconds where there is no pandas
+        except (ValueError, OverflowError) as error:  # a field's name twice, a time that Python has not
             raise NotJson(f"it cannot be read ({error})", row) from None
         texts.append(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
     return pa.array(texts, pa.string())
