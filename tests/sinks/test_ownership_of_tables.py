@@ -140,6 +140,8 @@ def test_a_table_that_was_dropped_is_not_silently_made_anew(path: Path) -> None:
     for it in (table, sink(path)):
         with pytest.raises(SinkError, match=r"reset PIPELINE\.toml --to earliest"):
             it.apply(batch([E("b", number=1)]))
+        with pytest.raises(SinkError, match="flights has been dropped"):
+            it.compare(None)
     table.set_watermarks("h", {"0": Watermark(-1, 1)})
     assert table.apply(batch([E("a", "again", version=1)], by_version=True)).applied == 1
     run(path, "DROP TABLE leasehold_key_flights")

@@ -267,6 +267,8 @@ def test_a_dropped_table_is_not_made_anew(place: Place, sink: PostgresSink) -> N
     place.run("DROP TABLE flights")
     with pytest.raises(SinkError, match="has been dropped"):
         sink.apply(batch([E("b", number=1)]))
+    with pytest.raises(SinkError, match="has been dropped"):
+        sink.compare(None)
 
 
 def test_a_user_who_may_make_nothing_fills_what_is_there(place: Place, sink: PostgresSink) -> None:
@@ -285,6 +287,12 @@ def test_a_user_who_may_make_nothing_fills_what_is_there(place: Place, sink: Pos
     maker = PostgresSink(place.url.replace("postgres:@", f"{role}@"), others)
     with pytest.raises(SinkError, match="permission denied"):
         maker.check(batch([]).rows.schema)
+    assert least.compare(None)
+    for right, table in (("INSERT", "flights"), ("UPDATE", "leasehold_watermark"), ("SELECT", "leasehold_key_flights")):
+        place.run(f"REVOKE {right} ON {table} FROM {role}")
+        with pytest.raises(SinkError, match=f"this user has no {right} on {table}|permission denied for table {table}"):
+            least.compare(None)
+        place.run(f"GRANT {right} ON {table} TO {role}")
     least.close()
     place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 

@@ -99,8 +99,8 @@ def place_among(found: Sequence[_Found], shown: str) -> str:
     place = found[0].schema if ours is None and found else ours
     if place is None:
         raise UsageError(
-            f"{shown}: the search path names no schema that is there. Make one, and name it with "
-            "?options=-csearch_path%3DNAME"
+            f"{shown}: the search path names no schema that is there and that this user may use. GRANT USAGE ON "
+            "SCHEMA, or make one, and name it with ?options=-csearch_path%3DNAME"
         )
     for row in found:
         if row.schema == place:

@@ -86,4 +86,6 @@ def remedy_of(error: psycopg.Error) -> str:
         )
     if code in ("42P01", "42883", "42704", "3F000") and in_a_function(error):
         return _PATH
+    if code == "42501" and not hint:
+        return "GRANT this user what it lacks: docs/table.md lists under Privileges what an entity table takes"
     return hint or ""

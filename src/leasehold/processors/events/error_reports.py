@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from leasehold.clock import Clock
-from leasehold.errors import HubError, SchemaMismatch, SinkError, StoreError, is_transient
+from leasehold.errors import AlreadyInUse, HubError, SchemaMismatch, SinkError, StoreError, is_transient
 from leasehold.processors.events.leaving import is_quiet, means_to_leave
 
 logger = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ class ErrorReports:
             logger.info("nobody reads the standard output any more: stopping")
         elif news and not logged:
             about = "the processor" if partition is None else f"partition {partition}"
-            speaks_for_itself = service or is_transient(error) or isinstance(error, SinkError | SchemaMismatch)
-            traced = error.__traceback__ is not None and not speaks_for_itself
+            of_table = isinstance(error, SinkError | SchemaMismatch | AlreadyInUse)
+            traced = error.__traceback__ is not None and not (service or of_table or is_transient(error))
             logger.warning("%s: %s", about, said, exc_info=error if traced else None)
 
     def _is_news(self, said: str, partition: str | None) -> bool:

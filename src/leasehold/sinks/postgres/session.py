@@ -205,9 +205,10 @@ class Session:
                 raise failed
             return cursor.rowcount
 
-    def missing_rights(self, table: str, rights: Sequence[str]) -> list[str]:
-        """Which of these rights on a table that is there this user has not."""
-        query = "SELECT r FROM unnest(%(rights)s::text[]) AS r WHERE NOT has_table_privilege(%(name)s, r)"
+    def missing_rights(self, table: str, rights: Sequence[str], *, on_a_column: bool = False) -> list[str]:
+        """Which of these rights on a table that is there this user has not; or, `on_a_column`, not on any column."""
+        has = "has_any_column_privilege" if on_a_column else "has_table_privilege"
+        query = f"SELECT r FROM unnest(%(rights)s::text[]) AS r WHERE NOT {has}(%(name)s, r)"
         name = self.names.of(table).replace("%%", "%")
         return [right for (right,) in self.rows(query, rights=list(rights), name=name)]
 

@@ -32,7 +32,7 @@ from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
-from leasehold.sinks.beside import contents
+from leasehold.sinks.beside import contents, record
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
@@ -49,7 +49,7 @@ from leasehold.sinks.postgres.staged.rows import replayed
 from leasehold.sinks.postgres.staged.stager import offered_stager
 from leasehold.sinks.postgres.staged.table import LeftBehind, discard
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
-from leasehold.sinks.postgres.trial import write_a_row
+from leasehold.sinks.postgres.trial import check_rights, write_a_row
 from leasehold.sinks.rules.batch import Arrangement, Batch, Kept
 from leasehold.sinks.rules.fence import Plan
 from leasehold.sinks.rules.ordering import Key
@@ -198,6 +198,9 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         there, added = False, tuple[str, ...]()
         with suppress(_Looked), self._claimed() as transaction:
             there = transaction.session.there(self.spec.name)
+            if trial:
+                record.check_still_there(transaction.session)
+                check_rights(transaction.session)
             if schema is not None:
                 transaction.fit(schema, only_look=True)
                 added = transaction.added

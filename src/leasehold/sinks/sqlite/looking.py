@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from leasehold.errors import SinkError
+from leasehold.sinks.beside import record
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.shape import exists, fit
@@ -43,6 +44,7 @@ def compare(
     with suppress(_Undone), begin() as transaction:
         check_spec(transaction.recorded_order(), spec)
         there = exists(transaction.connection, spec.name)
+        record.check_still_there(transaction.session)
         if schema is not None:
             transaction.layout(schema)
             added = transaction.added
