@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,17 @@ def test_before_the_first_start_all_is_ready_and_nothing_made(tmp_path: Path, hu
     assert "flights can start" in people.stdout
 
 
+def test_a_table_with_rows_of_a_former_reader_and_no_place_is_named(tmp_path: Path, hub: LogHub) -> None:
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection, connection:
+        connection.execute("CREATE TABLE flights (id TEXT PRIMARY KEY)")
+        connection.execute("INSERT INTO flights VALUES ('a')")
+    open_store("sqlite:///stores.db", base=tmp_path).create_schema()
+    code, checks = checked(tmp_path)
+    assert (code, to_do(checks)) == (0, [])
+    [said] = [one["said"] for one in checks if "nothing says which events" in one["said"]]
+    assert "leasehold checkpoints import" in said
+
+
 def test_what_is_there_already_is_compared(tmp_path: Path, hub: LogHub) -> None:
     store = open_store("sqlite:///stores.db", base=tmp_path)
     group = hub.consumer_group("$Default")
@@ -91,6 +104,7 @@ def test_what_is_there_already_is_compared(tmp_path: Path, hub: LogHub) -> None:
     assert (code, to_do(checks)) == (0, [])
     said = [one["said"] for one in checks]
     assert "this user may write to it" in said
+    assert "a start goes on with partition 1 at 3: 0 events are unread there" in said
     assert store.list_ownership(hub.consumer_group(PROBE_GROUP)).presences == ()
     sink.raise_owner_levels(hub.identity, {"1": 5})
     code, checks = checked(tmp_path)

@@ -26,7 +26,7 @@ from leasehold.model import Event, EventPosition
 from leasehold.notices import EventsLost
 from leasehold.processors.events import MANUAL, ON_STOP, EventBatch, EventProcessor, PartitionContext, StopReason, every
 from leasehold.processors.events.arguments import Stores
-from leasehold.processors.events.error_reports import TOLD_AGAIN, ErrorReports
+from leasehold.processors.events.error_reports import PASSED, TOLD_AGAIN, ErrorReports
 from leasehold.stores import Store, open_store
 from leasehold.stores.sqlite.store import SqliteStore
 from leasehold.testing.clock import ManualClock
@@ -485,6 +485,21 @@ def test_what_a_service_says_again_is_told_once_in_five_minutes_and_what_a_handl
     assert services == [*each, ("list: refused", None)]
     assert told.count(("the handler's", "0")) == 3
     assert len(caplog.records) == len(services) + 1
+
+
+def test_that_a_partition_goes_on_is_told_and_what_fails_then_is_news(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    reports = ErrorReports(None, clock)
+    reports.goes_on("0")
+    for _ in range(2):
+        reports.report(SinkUnavailable("locked"), "0")
+        reports.report(SinkUnavailable("locked"), "0")
+        reports.goes_on("0")
+        reports.goes_on("1")
+        clock.advance(PASSED)
+        reports.goes_on("0")
+        reports.goes_on("0")
+    assert caplog.messages == ["partition 0: SinkUnavailable: locked", "partition 0 goes on again"] * 2
 
 
 def test_what_a_handler_raises_is_logged_with_its_traceback_and_all_else_in_its_words(

@@ -37,6 +37,8 @@ PROBE_GROUP = "leasehold-check"
 """The consumer group in which it is tried whether a store can be written to."""
 DRIVER, TASK = "driver", "task"
 
+_SHOWN = 8  # partitions
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -228,6 +230,16 @@ def _lost(following: Mapping[str, int], known: Mapping[str, PartitionProperties]
                 yield Finding("unread events", DRIVER, True, f"{said}; a start goes on without them")
 
 
+def _places(following: Mapping[str, int], known: Mapping[str, PartitionProperties], reads: Reads) -> str:
+    """Where a start goes on, by checkpoints and table."""
+    mine = {name: it for name, it in known.items() if reads.share is None or name in reads.share}
+    begins = {name: max(following[name], it.begin) for name, it in mine.items() if name in following}
+    unread = sum(max(0, mine[name].end - begin) for name, begin in begins.items())
+    shown = ", ".join(f"{name} at {begin:,}" for name, begin in [*begins.items()][:_SHOWN])
+    more = f" and {len(begins) - _SHOWN} more" if len(begins) > _SHOWN else ""
+    return f"a start goes on with partition {shown}{more}: {unread:,} events are unread there"
+
+
 def look_at_table(
     sink: Sink, checkpoints: CheckpointStore | None, hub_url: str, group: str, file: str, *, reads: Reads
 ) -> Look:
@@ -256,7 +268,17 @@ def look_at_table(
         for one in reached:
             following[one.partition] = max(one.next_sequence_number, following.get(one.partition, 0))
         yield from _lost(following, known, reads)
-        rows = f"{sink.row_count():,} rows, {len(marks)} partitions have been applied"
+        count = sink.row_count()
+        if following:
+            yield Finding("start", DRIVER, True, _places(following, known, reads))
+        elif count:
+            said = (
+                f"{sink.spec.name} has rows, and nothing says which events are in them: a start begins as without them"
+            )
+            yield Finding(
+                "start", DRIVER, True, f"{said}. The place of a former reader: `leasehold checkpoints import`"
+            )
+        rows = f"{count:,} rows, {len(marks)} partitions have been applied"
         yield Finding("table", DRIVER, True, rows if checkpoints is None else f"{rows}; the checkpoints agree with it")
 
     return look

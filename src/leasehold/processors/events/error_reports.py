@@ -4,7 +4,8 @@ Owns one thread that calls `on_error`, one error after another, so that a slow o
 handlers. Promises that reporting never waits, and that what was reported before the end is delivered before it.
 Keeps the latest `MOST` if they come faster than they are heard. What comes again and again in the same words is logged
 once in `TOLD_AGAIN`, and of a store or hub, which is asked several times a second, also delivered once in that time.
-What a handler raises is delivered each time.
+Where the partition has gone on in between, that is logged, and the same words are news. What a handler raises is
+delivered each time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ OnError = Callable[[BaseException, "str | None"], object]
 MOST = 1_000
 TOLD_AGAIN = 300.0
 """Seconds until an error is told again that is reported in the same words about the same partition."""
+PASSED = 10.0
+"""Seconds after which an error has passed if its partition goes on; what fails and succeeds in turns is no news."""
 
 
 class ErrorReports:
@@ -38,6 +41,7 @@ class ErrorReports:
         self._leave = leave
         self._clock = clock
         self._told: dict[tuple[str | None, str], float] = {}
+        self._troubled: set[str] = set()  # partitions that something was logged of
         self._changed = threading.Condition()
         self._waiting: deque[tuple[BaseException, str | None]] = deque(maxlen=MOST)
         self._ended = False
@@ -59,10 +63,25 @@ class ErrorReports:
         if is_quiet(error):
             logger.info("nobody reads the standard output any more: stopping")
         elif news and not logged:
+            if partition is not None:
+                self._troubled.add(partition)
             about = "the processor" if partition is None else f"partition {partition}"
             of_table = isinstance(error, SinkError | SchemaMismatch | AlreadyInUse)
             traced = error.__traceback__ is not None and not (service or of_table or is_transient(error))
             logger.warning("%s: %s", about, said, exc_info=error if traced else None)
+
+    def goes_on(self, partition: str) -> None:
+        """The work on this partition has come further. Called with each batch or event, so it mostly does nothing."""
+        if partition not in self._troubled:
+            return
+        with self._changed:
+            told = {key: at for key, at in self._told.items() if key[0] == partition}
+            if told and self._clock.monotonic() < max(told.values()) + PASSED:
+                return
+            for key in told:
+                del self._told[key]
+            self._troubled.discard(partition)
+        logger.warning("partition %s goes on again", partition)
 
     def _is_news(self, said: str, partition: str | None) -> bool:
         """Whether this has not been told lately; the `MOST` latest are known. Under the lock."""

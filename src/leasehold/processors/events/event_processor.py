@@ -335,6 +335,7 @@ class EventProcessor:
             policy=policy,
             clock=self._clock,
             report=self._errors.report,
+            goes_on=self._errors.goes_on,
             closed=self._attention.ask,
         )
         return Oversight(

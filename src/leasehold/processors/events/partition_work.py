@@ -207,6 +207,7 @@ class PartitionWork:
     def processed(self, place: Place, events: int, *, batch_ended: bool) -> None:
         """A handler has returned for this many more events, up to `place`."""
         self._account.note(place, events, batch_ended=batch_ended)
+        self._shared.goes_on(self.partition)
         self.touch()
 
     def pause(self, seconds: float) -> StopReason | None:

@@ -28,4 +28,5 @@ class Shared:
     policy: CheckpointPolicy
     clock: Clock
     report: Report
+    goes_on: Callable[[str], None]
     closed: Callable[[], None]
