@@ -320,3 +320,15 @@ def test_help_that_cannot_be_written_is_told_in_a_line(option: str) -> None:
         process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     words = "leasehold: the output cannot be written: No space left on device\n"
     assert (process.returncode, process.stderr) == (1, words)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_an_output_that_cannot_be_written_is_not_taken_for_work_that_was_not_done(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, "init", "sqlite:///stores.db"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False
+        )
+    words = "leasehold: the output cannot be written: No space left on device. The command may have done its work\n"
+    assert (done.returncode, done.stderr) == (1, words)
+    assert (tmp_path / "stores.db").exists()

@@ -83,7 +83,7 @@ def test_a_table_with_rows_of_a_former_reader_and_no_place_is_named(tmp_path: Pa
     with closing(sqlite3.connect(tmp_path / "entities.db")) as connection, connection:
         connection.execute("CREATE TABLE flights (id TEXT PRIMARY KEY)")
         connection.execute("INSERT INTO flights VALUES ('a')")
-    open_store("sqlite:///stores.db", base=tmp_path).create_schema()
+    open_store("sqlite:///stores.db", base=tmp_path).list_checkpoints(hub.consumer_group("$Default"))
     code, checks = checked(tmp_path)
     assert (code, to_do(checks)) == (0, [])
     [said] = [one["said"] for one in checks if "nothing says which events" in one["said"]]

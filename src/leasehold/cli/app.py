@@ -107,6 +107,11 @@ class App(click.Group):
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # whoever read our output has left (`leasehold status … | head`); click ends quietly
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                _print(
+                    ctx, f"the output cannot be written: {error.strerror}. The command may have done its work", error
+                )
+                ctx.exit(1)
             text = f"{type(error).__name__}: {error}\nThis is not an error that was foreseen: --debug shows where."
             _print(ctx, text, error)
             ctx.exit(1)

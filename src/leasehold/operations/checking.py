@@ -273,11 +273,10 @@ def look_at_table(
             yield Finding("start", DRIVER, True, _places(following, known, reads))
         elif count:
             said = (
-                f"{sink.spec.name} has rows, and nothing says which events are in them: a start begins as without them"
+                f"{sink.spec.name} has rows, and nothing says which events are in them: a start applies all of the hub"
             )
-            yield Finding(
-                "start", DRIVER, True, f"{said}. The place of a former reader: `leasehold checkpoints import`"
-            )
+            remedy = "to go on where a former reader stopped, `leasehold checkpoints import` first"
+            yield Finding("start", DRIVER, True, f"{said}; {remedy}")
         rows = f"{count:,} rows, {len(marks)} partitions have been applied"
         yield Finding("table", DRIVER, True, rows if checkpoints is None else f"{rows}; the checkpoints agree with it")
 
