@@ -265,7 +265,7 @@ def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:
             error.add_note(f"  partition {move.after.partition} of {move.after.group}: {move.refused}")
         if not any(move.impossible for move in refused):
             them = "it" if len(moves) == 1 else "them all"
-            error.add_note(f"--force writes {them} all the same. `leasehold status` shows whether an instance runs.")
+            error.add_note(f"--force writes {them} nevertheless. `leasehold status` shows whether an instance runs.")
         raise error
     lost = store.update_checkpoints([move.after for move in moves])
     if lost:
