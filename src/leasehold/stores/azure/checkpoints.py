@@ -105,6 +105,7 @@ class CheckpointRecords:
                 return new
             if self._put(address, new, stored, deadline):
                 return new
+            deadline.pause()
         raise self._too_busy(start)
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
@@ -146,6 +147,7 @@ class CheckpointRecords:
                 self._raise_level(checkpoint, deadline)
             if self._put(address, checkpoint, stored, deadline):
                 return None
+            deadline.pause()
         raise self._too_busy(checkpoint)
 
     def _put(self, address: Address, checkpoint: Checkpoint, before: Stored | None, deadline: Deadline) -> bool:
@@ -185,7 +187,7 @@ class CheckpointRecords:
     def _too_busy(self, checkpoint: Checkpoint) -> StoreUnavailable:
         return StoreUnavailable(
             f"{self._calls.where}: no time was left to write the checkpoint of partition {checkpoint.partition}; the "
-            "service is slow, or others write it all the time"
+            "service is slow, others write it all the time, or somebody holds a lease on its blob"
         )
 
     # Bindings

@@ -132,14 +132,18 @@ class Records(ABC):
     def raise_level(self, address: Address, level: int, expected: Stored | None, deadline: Deadline) -> Stored:
         """Let the level record at `address` say at least `level`; return it as it now stands.
 
-        `expected` is how it stood when it was last seen, which saves a request if it still does.
+        `expected` is how it stood when it was last seen, which saves a request if it still does. Raises
+        `StoreUnavailable` at the deadline, as where somebody holds a lease on its blob.
         """
-        stands = expected
+        stands, is_fresh = expected, False
         while stands is None or read_level(stands) < level:
             etag = stands.etag if stands else None
             if written := self.write(address, level_properties(level), etag, deadline):
                 return written
-            stands = self.read(address, deadline)
+            if is_fresh:
+                why = f"the owner level of partition {address.name} cannot be written: is its blob leased?"
+                self._again(deadline, StoreUnavailable(f"{self.calls.where}: {why}"))
+            stands, is_fresh = self.read(address, deadline), True
         return stands
 
     @staticmethod
