@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from azure.storage.blob import BlobServiceClient
 
 from leasehold.errors import StoreUnavailable
-from leasehold.model import Checkpoint, Ownership
+from leasehold.model import Checkpoint
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure.blob import BlobRecords, BlobStore
-from leasehold.stores.azure.layout import Stored
+from leasehold.stores.azure.calls import Calls, Deadline
+from leasehold.stores.azure.layout import read_level
 from leasehold.stores.azure.records import Address, Area
 from leasehold.testing.stores.groups import new_group
 from tests.stores.azure_contracts import (
@@ -74,33 +73,32 @@ class TestHistories(AzureHistories):
         return azurite.url("azblob", container)
 
 
-def test_a_level_whose_blob_somebody_has_leased_is_tried_until_the_deadline_and_not_longer(
-    azurite: Azurite, container: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    access = read_url(azurite.url("azblob", container), BLOB)
-    patient = BlobStore(access, timeout=NEVER)
-    store = BlobStore(access, timeout=1.0)  # impatient: it writes what another has leased
-    group = new_group()
-    [first] = patient.claim_ownership([Ownership(group, "0", "me", 1)])
-    tries, write = list[Address](), BlobRecords._write
+class AFewTries(Deadline):
+    """One that ends with the fifth try, however long that takes."""
 
-    def counted(records: BlobRecords, address: Address, *rest: Any) -> Stored:
-        tries.append(address)
-        return write(records, address, *rest)
+    def __init__(self) -> None:
+        super().__init__(NEVER)
+        self._tries = 0
 
-    monkeypatch.setattr(BlobRecords, "_write", counted)
+    @property
+    def allows_another(self) -> bool:
+        self._tries += 1
+        return self._tries < 5
+
+
+def test_a_level_whose_blob_somebody_has_leased_is_tried_until_the_deadline(azurite: Azurite, container: str) -> None:
+    records = BlobRecords(read_url(azurite.url("azblob", container), BLOB), Calls("there", NEVER), 5_000)
+    address = Address(new_group(), Area.OWNERSHIP_LEVEL, "0")
+    first = records.raise_level(address, 1, None, Deadline(NEVER))
     with BlobServiceClient.from_connection_string(azurite.connection_string) as service:
         names = [each.name for each in service.get_container_client(container).list_blobs()]
-        [blob] = [name for name in names if "/ownership-level/" in name and group.hub.lower() in name]
+        [blob] = [name for name in names if "/ownership-level/" in name and address.group.hub.lower() in name]
         lease = service.get_blob_client(container, blob).acquire_lease()
-        with pytest.raises(StoreUnavailable, match="is its blob leased"):
-            store.claim_ownership([replace(first, owner_level=2)])
-        store.close()
-        assert 1 <= sum(each.area is Area.OWNERSHIP_LEVEL for each in tries) <= 40
+        with pytest.raises(StoreUnavailable, match="partition 0 cannot be written: is its blob leased"):
+            records.raise_level(address, 2, first, AFewTries())
         lease.break_lease(0)
-    [second] = patient.claim_ownership([replace(first, owner_level=2)])
-    assert second.owner_level == 2
-    patient.close()
+    assert read_level(records.raise_level(address, 2, first, Deadline(NEVER))) == 2
+    records.close()
 
 
 def test_a_blob_that_somebody_has_leased_is_named_once(
