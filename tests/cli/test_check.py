@@ -22,7 +22,7 @@ from leasehold.model import Checkpoint, Event
 from leasehold.operations.checking import DRIVER, PROBE_GROUP, Finding, asked
 from leasehold.sinks import TableSpec, Watermark, open_sink
 from leasehold.sinks.rules.table import FENCE_COLUMNS
-from leasehold.stores import open_store
+from leasehold.stores import PipelineBinding, open_store
 from tests.waiting import PATIENCE
 
 PIPELINE = """
@@ -156,6 +156,27 @@ def test_a_table_of_another_pipeline_is_something_to_do(tmp_path: Path, hub: Log
     open_sink("sqlite:///entities.db", spec, base=tmp_path).identity()
     _, checks = checked(tmp_path)
     assert "belongs to the pipeline 'another'" in to_do(checks)[0]
+
+
+def test_a_consumer_group_of_another_pipeline_or_table_is_something_to_do(tmp_path: Path, hub: LogHub) -> None:
+    """A start would refuse it."""
+    store, group = open_store("sqlite:///stores.db", base=tmp_path), hub.consumer_group("$Default")
+    store.bind_pipeline(group, PipelineBinding("another", "a sink"))
+    code, checks = checked(tmp_path)
+    [problem] = to_do(checks)
+    assert (code, problem.partition(" of this hub ")[0]) == (1, "consumer group: consumer group '$Default'")
+    assert "belongs to pipeline 'another', and this is 'flights'" in problem
+    assert "leasehold reset" in problem
+    store.rebind_pipeline(group, PipelineBinding("flights", "the sink of a database that was deleted"))
+    assert to_do(checked(tmp_path)[1]) == []  # nobody has read: the table of the file is the first
+    store.raise_owner_level([Checkpoint(group, "1", 2, 4)])
+    [problem] = to_do(checked(tmp_path)[1])
+    assert "its database was deleted, or the file names another one" in problem
+    spec = TableSpec(name="flights", pipeline="flights", keys=("id",))
+    identity = open_sink("sqlite:///entities.db", spec, base=tmp_path).identity()
+    store.rebind_pipeline(group, PipelineBinding("flights", identity))
+    assert to_do(checked(tmp_path)[1]) == []  # an instance that was killed before its first event made the database
+    assert store.pipeline_binding(group) == PipelineBinding("flights", identity)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from leasehold.cli.checkpoints.formats import Document, number, text
 from leasehold.cli.checkpoints.moves import plan_moves
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
-from leasehold.stores import Store, open_store
+from leasehold.stores import PipelineBinding, Store, open_store
 from leasehold.stores.base import SchemaKeeper
 from leasehold.testing.hubs.fixtures import numbered
 
@@ -304,6 +304,20 @@ def test_an_import_is_held_against_the_hub_that_is_named(flights: LogHub) -> Non
     assert "partition 7" in said
     assert "it has 0, 1" in said
     done("import", "sqlite:///stores.db", "-", given=both)  # of a hub that nobody has named
+
+
+def test_a_group_of_another_pipeline_is_refused_where_a_file_names_it(flights: LogHub) -> None:
+    store, group = open_store("sqlite:///stores.db"), flights.consumer_group("$Default")
+    store.bind_pipeline(group, PipelineBinding("another", "sink"))
+    for words in (("import", "flights.toml", "-"), ("set", "flights.toml", "0", "5")):
+        said = refused(*words, "--force", given=line("0", 5))
+        assert "belongs to pipeline 'another', and this is 'flights'" in said
+        assert "leasehold reset flights.toml" in said
+    assert written(store, group) == {}
+    store.rebind_pipeline(group, PipelineBinding("flights", "sink"))
+    done("set", "flights.toml", "0", "5")
+    done("set", "sqlite:///stores.db", "0", "6", "--hub", "log:///flights.db")
+    assert written(store, group)["0"][0] == 6
 
 
 # A store that is not there

@@ -151,6 +151,9 @@ class TroubledStore:
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         return self._call("update_checkpoints", checkpoints)  # type: ignore[no-any-return]
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        return self._call("pipeline_binding", group)  # type: ignore[no-any-return]
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         return self._call("bind_pipeline", group, binding)  # type: ignore[no-any-return]
 

@@ -17,18 +17,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from leasehold.backends import masked
-from leasehold.errors import LeaseholdError, SinkError, UsageError, is_transient
+from leasehold.errors import AlreadyInUse, LeaseholdError, SinkError, UsageError, is_transient
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub, TellsTimes
 from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence
-from leasehold.ownership.starting import check_levels
+from leasehold.ownership.starting import check_binding, check_levels
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
 from leasehold.sinks.base import Sink
 from leasehold.sinks.features import COMPARISON, RELATED, offered
 from leasehold.store_choice import TablePlaces
 from leasehold.stores import open_store
-from leasehold.stores.base import CheckpointStore, TellsWhetherMade
+from leasehold.stores.base import CheckpointStore, PipelineBinding, TellsWhetherMade
 from leasehold.stores.closing import close_store
 
 TIMEOUT = 10.0
@@ -243,23 +243,35 @@ def _places(following: Mapping[str, int], known: Mapping[str, PartitionPropertie
 def look_at_table(
     sink: Sink, checkpoints: CheckpointStore | None, hub_url: str, group: str, file: str, *, reads: Reads
 ) -> Look:
-    """Whether the table's database lets this user write, the stores know what it knows, the hub has what is next."""
+    """Whether the table's database lets this user write, the stores know what it knows, the hub has what is next.
+
+    And whether the consumer group is this pipeline's.
+    """
 
     def look() -> Iterator[Finding]:
-        if (compares := offered(sink, COMPARISON)) is not None:
-            there = compares.compare(None)
+        compares = offered(sink, COMPARISON)
+        there = compares is None or compares.compare(None)
+        if compares is not None:
             yield Finding("table", DRIVER, True, "its database can be written to")
-            if not there:
-                yield Finding("table", DRIVER, True, f"{sink.spec.name} is not there yet: the first start makes it")
-                return
-        elif checkpoints is None:
+        if not there:
+            yield Finding("table", DRIVER, True, f"{sink.spec.name} is not there yet: the first start makes it")
+        if checkpoints is None and (compares is None or not there):
             return
         hub = open_hub(hub_url)
         try:
             identity, records, known = hub.identity, hub.consumer_group(group), hub.partition_properties()
         finally:
             hub.close()
-        marks = sink.watermarks(identity)
+        marks = sink.watermarks(identity) if there else {}
+        if checkpoints is not None and (bound := checkpoints.pipeline_binding(records)) is not None:
+            whose = sink.identity() if compares is None else compares.recorded_identity() or ""
+            mine = PipelineBinding(sink.spec.pipeline, whose)
+            try:
+                check_binding(records, bound, mine, checkpoints, lambda: marks, file)
+            except AlreadyInUse as error:
+                yield _failed("consumer group", DRIVER, str(error), ())
+        if not there:
+            return
         if checkpoints is not None:
             check_levels(records, checkpoints, lambda: marks, file)
         reached = [*TablePlaces(sink, identity).list_checkpoints(records)]

@@ -116,6 +116,9 @@ class _Checkpoints:
             "update_checkpoints", lambda: self._store.update_checkpoints(checkpoints), checkpoints, accepted
         )
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        return self._store.pipeline_binding(group)
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         return self._store.bind_pipeline(group, binding)
 

@@ -1,7 +1,8 @@
 """What is checked of stores and table before an instance claims anything.
 
 Owns the agreement of what they know of a consumer group: the stores at least what the table knows, and the table at
-least what it was given. Refuses to start where going on would leave events out, and says what to do. Changes nothing.
+least what it was given. A group belongs to one pipeline and one table. Refuses to start where going on would leave
+events out, and says what to do. Changes nothing.
 
 Concurrency: other instances may be running, and move checkpoints and watermarks between any two lines here. A level is
 announced in the checkpoint before anything is applied at it, and a place is in the table before it is in the
@@ -14,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from leasehold.errors import EventsMissing, OwnerLevelWentBack
+from leasehold.errors import AlreadyInUse, EventsMissing, OwnerLevelWentBack
 from leasehold.model import Checkpoint, ConsumerGroup
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.stores.base import CheckpointStore
+from leasehold.stores.base import CheckpointStore, PipelineBinding
 
 
 class KnowsWatermarks(Protocol):
@@ -52,6 +53,52 @@ def check_levels(
         _check_level(partition, mark, later.get(partition), remedy)
         if partition in earlier:
             _check_place(mark, earlier[partition], remedy)
+
+
+def check_binding(
+    group: ConsumerGroup,
+    bound: PipelineBinding,
+    binding: PipelineBinding,
+    checkpoints: CheckpointStore,
+    watermarks: Callable[[], Mapping[str, Watermark]],
+    file: str,
+) -> None:
+    """Refuse a group that is tied (`bound`) to another pipeline than `binding`'s, or has been read into another table.
+
+    `watermarks` reads those of the table when it is asked to; `file` names the pipeline file in messages. Raises
+    `AlreadyInUse`.
+    """
+    check_pipeline(group, bound, binding.pipeline, file)
+    if bound == binding or all(checkpoint.owner_level == 0 for checkpoint in checkpoints.list_checkpoints(group)):
+        return
+    if bound.sink:
+        raise AlreadyInUse(
+            f"the table of pipeline {binding.pipeline!r} is not the one that consumer group {group.name!r} has filled "
+            "so far: its database was deleted, or the file names another one. Put the database back, or fill the new "
+            f"table from the hub's beginning: leasehold reset {file} --to earliest"
+        )
+    if not watermarks():
+        raise AlreadyInUse(
+            f"consumer group {group.name!r} has been read by a program of pipeline {binding.pipeline!r} that fills "
+            "no table, or another one, and this table has none of these events. Give it a consumer_group of its "
+            f"own, or fill it from the hub's beginning: leasehold reset {file} --to earliest"
+        )
+
+
+def check_pipeline(group: ConsumerGroup, bound: PipelineBinding, pipeline: str, file: str) -> None:
+    """Refuse a group that is tied to another pipeline than this one. `""` is a program that names none.
+
+    Raises `AlreadyInUse`.
+    """
+    if bound.pipeline == pipeline:
+        return
+    theirs = f"pipeline {bound.pipeline!r}" if bound.pipeline else "a program that names no pipeline"
+    mine = repr(pipeline) if pipeline else "a program that names none"
+    raise AlreadyInUse(
+        f"consumer group {group.name!r} of this hub belongs to {theirs}, and this is {mine}: each would see only a "
+        "part of the events. Give this one a consumer_group of its own, or hand the group over to it from the hub's "
+        f"beginning: leasehold reset {file} --to earliest"
+    )
 
 
 def _known(checkpoints: CheckpointStore, group: ConsumerGroup) -> dict[str, Checkpoint]:

@@ -134,6 +134,9 @@ class StorePort:
 
         return self._in_parts("checkpoints", method, records, land) if records else []
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        raise NotImplementedError("a simulated group is tied to nothing")
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         raise NotImplementedError("a simulated group is tied to nothing")
 

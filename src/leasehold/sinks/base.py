@@ -202,6 +202,10 @@ class ComparesSchema(Protocol):
         """
         ...
 
+    def recorded_identity(self) -> str | None:
+        """`Sink.identity` as it is recorded, or None while the table is no pipeline's. Makes nothing."""
+        ...
+
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
         """The columns, each with its type in the database's words, that the first batch of this schema would add.
 

@@ -207,6 +207,10 @@ class CheckpointStore(Protocol):
         """
         ...
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        """What the group is tied to, or None. Writes nothing."""
+        ...
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         """Tie the group to a pipeline if it is not tied to one, and return what it is tied to."""
         ...

@@ -50,6 +50,9 @@ class NoCheckpoints:
             "both, stores=(OWNERSHIP, CHECKPOINTS)"
         )
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        return None
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         return binding
 
@@ -144,6 +147,9 @@ class WatchedCheckpoints:
             if isinstance(one, OwnerLevelSuperseded):
                 self._share.seen(one.partition, one.highest)
         return refused
+
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        return self._checkpoints.pipeline_binding(group)
 
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         return self._checkpoints.bind_pipeline(group, binding)

@@ -115,7 +115,8 @@ def import_(
     Nothing is written if one of them has a lower owner level than the store's, or is behind it. With --force it is
     written all the same, one level above the store's: an instance that is running may not checkpoint any more,
     and goes on from there once it has claimed the partition again. Where the hub is named, by a pipeline file or by
-    --hub, partitions that it does not have and places beyond their ends are refused.
+    --hub, partitions that it does not have and places beyond their ends are refused. Where STORE is a pipeline file, a
+    group that belongs to another pipeline is refused: `leasehold reset` hands it over.
 
     An azblob:// URL as the source names the container in which the oldest Event Hubs processors keep their lease
     blobs: their place is taken over. So are the committed offsets of --kafka-group, where the source is the kafka://
@@ -150,6 +151,7 @@ def import_(
     else:
         wanted = read_checkpoints(source, format_name, opened.group)
     groups = list(dict.fromkeys(one.group for one in wanted))
+    named.patiently(lambda: opened.check_owner(*groups))
     stored = named.patiently(lambda: [one for of in groups for one in opened.store.list_checkpoints(of)])
     _write(opened.store, plan_moves(stored, wanted, force=force, hub=known), output)
 
@@ -188,6 +190,7 @@ def set_(
 
     opened = open_place(store, named, must_exist=True)
     known = named.patiently(lambda: opened.places)
+    named.patiently(lambda: opened.check_owner(opened.needed))
     listed = named.patiently(lambda: opened.store.list_checkpoints(opened.needed))
     stored = [one for one in listed if one.partition == partition]
     level = stored[0].owner_level + 1 if stored else 0

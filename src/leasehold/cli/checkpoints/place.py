@@ -20,6 +20,7 @@ from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
+from leasehold.ownership.starting import check_pipeline
 
 if TYPE_CHECKING:
     from leasehold.cli.checkpoints.moves import Places
@@ -47,11 +48,22 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A store, the group as far as one was named, and the hub of that group with its places, if one was named."""
+    """A store, the group as far as one was named, and the hub of that group with its places, if one was named.
+
+    `file` and `pipeline` are the path and the name of the pipeline file, where one was given in place of a store.
+    """
 
     store: CheckpointStore
     group: ConsumerGroup | None
     hub: Hub | None
+    file: str = ""
+    pipeline: str = ""
+
+    def check_owner(self, *groups: ConsumerGroup) -> None:
+        """Refuse a group that is tied to another pipeline than the file's. Raises `AlreadyInUse`."""
+        for group in groups if self.file else ():
+            if (bound := self.store.pipeline_binding(group)) is not None:
+                check_pipeline(group, bound, self.pipeline, self.file)
 
     @property
     def places(self) -> Places | None:
@@ -132,4 +144,4 @@ def _open(store: str, named: Named, must_exist: bool) -> Opened:
             "this pipeline keeps no checkpoints: its places are the watermarks of its table",
             "`leasehold reset` sets those",
         )
-    return Opened(opener(pipeline.checkpoint_url, timeout=timeout), of, opened)
+    return Opened(opener(pipeline.checkpoint_url, timeout=timeout), of, opened, store, pipeline.name)

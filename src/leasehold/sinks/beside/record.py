@@ -50,6 +50,12 @@ def _record(session: Session) -> TableRecord | None:
     return TableRecord(*rows[0]) if rows else None
 
 
+def recorded_identity(session: Session) -> str | None:
+    """See `ComparesSchema`. For a database in which `TABLE` may not be there yet, and outside of a transaction too."""
+    record = _record(session) if session.there(TABLE) else None
+    return None if record is None else record.sink_id
+
+
 def note_format(session: Session, newest: int) -> None:
     """Note that what is kept beside the table has this format."""
     session.run(

@@ -189,6 +189,11 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         """As `check`, with all that was made undone, and a row written on trial. Whether the table is there."""
         return self._looked(schema, trial=True)[0]
 
+    def recorded_identity(self) -> str | None:
+        """See `ComparesSchema`."""
+        with self._looking(record.TABLE) as session:
+            return record.recorded_identity(session)
+
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
         """See `ComparesSchema`."""
         return self._looked(schema)[1]

@@ -1,4 +1,6 @@
-"""How much the file of an entity table in SQLite holds, for whoever only looks. The counts are `sinks.beside.contents`.
+"""What the file of an entity table in SQLite holds, for whoever only looks: how much, and whose it is.
+
+The counts are `sinks.beside.contents`, the owner is `sinks.beside.record`.
 
 Promises to make and change nothing: no file, no table, no format. Where there is no file, there is nothing in it. A
 look takes as long as SQLite takes to count, and keeps no writer waiting.
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import TableContents
-from leasehold.sinks.beside import contents
+from leasehold.sinks.beside import contents, record
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.session import Session
@@ -34,6 +36,14 @@ def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCo
         return SetAsideCounts()
     with _reading(path, timeout) as connection:
         return contents.set_aside(Session(connection, spec))
+
+
+def identity_in_file(path: Path, spec: TableSpec, timeout: float) -> str | None:
+    """The identity of the table of `spec`, if there is one. Raises `SinkUnavailable`, and `SinkError`."""
+    if not path.exists():
+        return None
+    with _reading(path, timeout) as connection:
+        return record.recorded_identity(Session(connection, spec))
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from leasehold.sinks.sqlite import (
     related,
     states,
 )
-from leasehold.sinks.sqlite.contents import contents_of_file, set_aside_in_file
+from leasehold.sinks.sqlite.contents import contents_of_file, identity_in_file, set_aside_in_file
 from leasehold.sinks.sqlite.looking import compare
 from leasehold.sinks.sqlite.session import Session, prepare
 from leasehold.sinks.sqlite.shape import exists
@@ -83,6 +83,11 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with nothing made or changed. Whether the table is there."""
         return compare(self._path, self.spec, self._claimed, schema)[0]
+
+    def recorded_identity(self) -> str | None:
+        """See `ComparesSchema`."""
+        with self._explained(), self._inner():
+            return identity_in_file(self._path, self.spec, self._timeout)
 
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
         """See `ComparesSchema`."""

@@ -1,8 +1,7 @@
-"""What is checked before a pipeline reads its first event.
+"""How a consumer group is tied to a pipeline and its table, before the first event is read.
 
-Owns the agreement between consumer group, stores and table: a group belongs to one pipeline and one table, and stores
-and table know what they have to of each other (`leasehold.ownership.starting`). Refuses to start where going on would
-lose events or write them twice, and says what to do. Changes nothing but the binding of a group that had none.
+Owns when the tie is made and when it goes over to another table. What is checked first, and what is refused, is
+`leasehold.ownership.starting`'s. Changes nothing but the binding.
 
 A reader that does not know the table which it fills (a program that writes elsewhere) ties the group as well, to its
 pipeline and to no table. The first table of that pipeline takes the binding over, unless events went by without it.
@@ -12,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from leasehold.errors import AlreadyInUse
 from leasehold.model import ConsumerGroup
-from leasehold.ownership.starting import check_levels
+from leasehold.ownership.starting import check_binding, check_levels, check_pipeline
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import CheckpointStore, PipelineBinding
 from leasehold.stores.stand_ins import NoCheckpoints
@@ -39,40 +37,12 @@ def check_start(
     bound = checkpoints.bind_pipeline(group, binding)
     if bound == binding:
         return
-    if own and not bound.sink:
-        checkpoints.rebind_pipeline(group, binding)
-        return
-    _check_pipeline(group, bound, binding, file)
-    progressed = any(checkpoint.owner_level > 0 for checkpoint in checkpoints.list_checkpoints(group))
-    if progressed and not bound.sink:
-        if not watermarks():
-            raise AlreadyInUse(
-                f"consumer group {group.name!r} has been read by a program of pipeline {binding.pipeline!r} that fills "
-                "no table, or another one, and this table has none of these events. Give it a consumer_group of its "
-                f"own, or fill it from the hub's beginning: leasehold reset {file} --to earliest"
-            )
-    elif progressed:
-        raise AlreadyInUse(
-            f"the table of pipeline {binding.pipeline!r} is not the one that consumer group {group.name!r} has filled "
-            "so far: its database was deleted, or the file names another one. Put the database back, or fill the new "
-            f"table from the hub's beginning: leasehold reset {file} --to earliest"
-        )
+    if bound.sink or not own:
+        check_binding(group, bound, binding, checkpoints, watermarks, file)
     checkpoints.rebind_pipeline(group, binding)
 
 
 def tie(group: ConsumerGroup, checkpoints: CheckpointStore, pipeline: str) -> None:
     """Bind the group to a pipeline whose table is not known, or refuse. `pipeline` may be `""`: it has no name."""
-    binding = PipelineBinding(pipeline, "")
-    _check_pipeline(group, checkpoints.bind_pipeline(group, binding), binding, "PIPELINE.toml")
-
-
-def _check_pipeline(group: ConsumerGroup, bound: PipelineBinding, binding: PipelineBinding, file: str) -> None:
-    if bound.pipeline == binding.pipeline:
-        return
-    theirs = f"pipeline {bound.pipeline!r}" if bound.pipeline else "a program that names no pipeline"
-    mine = repr(binding.pipeline) if binding.pipeline else "a program that names none"
-    raise AlreadyInUse(
-        f"consumer group {group.name!r} of this hub belongs to {theirs}, and this is {mine}: each would see only a "
-        "part of the events. Give this one a consumer_group of its own, or hand the group over to it from the hub's "
-        f"beginning: leasehold reset {file} --to earliest"
-    )
+    bound = checkpoints.bind_pipeline(group, PipelineBinding(pipeline, ""))
+    check_pipeline(group, bound, pipeline, "PIPELINE.toml")

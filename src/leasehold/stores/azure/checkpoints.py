@@ -192,6 +192,12 @@ class CheckpointRecords:
 
     # Bindings
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        deadline = self._calls.deadline()
+        address = Address(group, Area.PIPELINE, _BINDING)
+        [stands] = self._calls.each(lambda address: self._records.read(address, deadline), [address], deadline)
+        return None if stands is None else readable.read_binding(self._calls.where, group, read_binding, stands)
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         deadline = self._calls.deadline()
         address = Address(group, Area.PIPELINE, _BINDING)

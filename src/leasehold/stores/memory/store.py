@@ -154,6 +154,10 @@ class MemoryStore:
                     refused.append(refusing)
         return refused
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        with self._lock:
+            return self._bindings.get(group)
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         with self._lock:
             return self._bindings.setdefault(group, binding)

@@ -143,6 +143,11 @@ SELECT stored.namespace, stored.hub, stored.consumer_group, stored.partition, st
 FROM leasehold_checkpoint AS stored JOIN {_CHECKPOINTS} ON {_SAME_KEY}
 """
 
+BINDING = """
+SELECT pipeline, sink FROM leasehold_binding
+WHERE namespace = %(namespace)s AND hub = %(hub)s AND consumer_group = %(consumer_group)s
+"""
+
 _BIND = """
 INSERT INTO leasehold_binding AS stored (namespace, hub, consumer_group, pipeline, sink)
 VALUES (%(namespace)s, %(hub)s, %(consumer_group)s, %(pipeline)s, %(sink)s)

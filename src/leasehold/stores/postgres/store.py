@@ -196,6 +196,10 @@ class PostgresStore:
                 if reason is not None:
                     yield position, reason
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        check_group(group)
+        return next((PipelineBinding(*row) for row in self._connections.rows(sql.BINDING, _group_values(group))), None)
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         return self._bind(sql.BIND, group, binding)
 

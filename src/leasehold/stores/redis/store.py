@@ -198,6 +198,11 @@ class RedisStore:
             values += [one.partition, str(one.owner_level), str(one.sequence_number), rest]
         return script, [self._server.group_key(group, "checkpoint")], values
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        check_group(group)
+        stands = self._server.command("GET", self._server.group_key(group, "binding"))
+        return None if stands is None else read_binding(self._server.shown, group, json.loads, stands)
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         check_group(group)
         key = self._server.group_key(group, "binding")

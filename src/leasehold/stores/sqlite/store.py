@@ -47,6 +47,7 @@ _Row = tuple[Any, ...]
 
 _OF_GROUP = "namespace = ? AND hub = ? AND consumer_group = ?"
 _OF_PARTITION = f"{_OF_GROUP} AND partition = ?"
+_BINDING = f"SELECT pipeline, sink FROM leasehold_binding WHERE {_OF_GROUP}"
 _CHECKPOINTS = 'SELECT partition, sequence_number, owner_level, "offset", data FROM leasehold_checkpoint'
 
 
@@ -278,15 +279,18 @@ class SqliteStore:
             (*_key(record), record.sequence_number, record.owner_level, record.offset, data_text(record)),
         )
 
+    def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
+        with self._file.reading() as connection:
+            row = connection.execute(_BINDING, _group_key(group)).fetchone()
+        return None if row is None else read_binding(str(self._file.path), group, tuple, row)
+
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         with self._file.writing() as connection:
             connection.execute(
                 "INSERT INTO leasehold_binding VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (*_group_key(group), binding.pipeline, binding.sink),
             )
-            row = connection.execute(
-                f"SELECT pipeline, sink FROM leasehold_binding WHERE {_OF_GROUP}", _group_key(group)
-            ).fetchone()
+            row = connection.execute(_BINDING, _group_key(group)).fetchone()
         return read_binding(str(self._file.path), group, tuple, row)
 
     def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:

@@ -238,12 +238,14 @@ class SinkContract(SinkFixtures):
         comparing = asked(sink, COMPARISON)
         assert not comparing.compare(None)
         assert not comparing.compare(schema)
+        assert comparing.recorded_identity() is None
         with pytest.raises(SchemaMismatch):
             comparing.compare(schema.remove(schema.get_field_index("entity")))
         assert sink.row_count() == 0
         sink.apply(batch(Row("a", 1, 0)))
         assert comparing.compare(None)
         assert comparing.compare(schema)
+        assert comparing.recorded_identity() == sink.identity()
         for call in (comparing.compare, sink.check):
             with pytest.raises(SchemaMismatch):
                 call(schema.append(pa.field("another", pa.int64())))

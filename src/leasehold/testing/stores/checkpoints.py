@@ -307,13 +307,16 @@ class CheckpointStoreContract:
         assert outcomes[-1]
         assert reopen().list_checkpoints(group) == [Checkpoint(group, "0", 3, 3, "15")]
 
-    # bind_pipeline, rebind_pipeline
+    # pipeline_binding, bind_pipeline, rebind_pipeline
 
     def test_the_first_binding_stands(
         self, store: CheckpointStore, reopen: Callable[[], CheckpointStore], group: ConsumerGroup
     ) -> None:
         first, second = PipelineBinding("flights", "sink-1"), PipelineBinding("Flights", "sink-2")
+        assert store.pipeline_binding(group) is None
+        assert store.pipeline_binding(group) is None, "the question has tied it"
         assert store.bind_pipeline(group, first) == first
+        assert reopen().pipeline_binding(group) == first
         assert reopen().bind_pipeline(group, second) == first
         assert store.bind_pipeline(group, first) == first
 
@@ -333,6 +336,7 @@ class CheckpointStoreContract:
         first, second = PipelineBinding("flights", "sink-1"), PipelineBinding("trains' 😀", "sink-2")
         store.bind_pipeline(group, first)
         store.rebind_pipeline(group, second)
+        assert reopen().pipeline_binding(group) == second
         assert reopen().bind_pipeline(group, first) == second
 
     def test_rebinding_ties_a_group_that_is_not_tied(self, store: CheckpointStore, group: ConsumerGroup) -> None:
@@ -348,7 +352,8 @@ class CheckpointStoreContract:
             store.bind_pipeline(one, PipelineBinding(f"pipeline-{number}", "sink"))
         store.rebind_pipeline(groups[0], PipelineBinding("another", "sink"))
         bound = [store.bind_pipeline(one, PipelineBinding("late", "sink")).pipeline for one in groups]
-        assert bound == ["another", *(f"pipeline-{number}" for number in range(1, len(groups)))]
+        seen = [binding.pipeline for one in alike if (binding := store.pipeline_binding(one))]
+        assert bound == seen == ["another", *(f"pipeline-{number}" for number in range(1, len(groups)))]
 
     def test_a_binding_leaves_checkpoints_alone(self, store: CheckpointStore, group: ConsumerGroup) -> None:
         update(store, Checkpoint(group, "0", 10, 1))
