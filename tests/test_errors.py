@@ -53,6 +53,7 @@ SAMPLES: tuple[LeaseholdError, ...] = (
     LeaseBusy("billing", "order-42", "billing-2", None, 10.0),
     LeaseLost("billing", "order-42", 7, "it was not renewed in time"),
     ConfigError("hub", "log://x.db", "a log URL is log:///relative/path", "Did you mean log:///x.db?"),
+    DataLoss("3", 10, 20, "", ["5", "7"]),
 )
 CLASSES = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, LeaseholdError)]
 
@@ -121,6 +122,8 @@ def test_what_the_others_say() -> None:
     assert "pip install 'leasehold[redis]'" in str(SAMPLES[2])
     assert "[10, 20)" in str(SAMPLES[3])
     assert "failOnDataLoss=false" in str(SAMPLES[3])
+    many = str(DataLoss("3", 10, 20, "", [str(number) for number in range(10, 25)]))
+    assert "Events are gone of partition 10, 11, 12, 13, 14, 15, 16, 17 and 7 more, too. Set" in many
     assert str(SAMPLES[4]).endswith("(retention). Read from earliest.")
     assert "level 4" in str(SAMPLES[5])
     assert "level 5" in str(SAMPLES[5])

@@ -41,6 +41,7 @@ waiting mends, a file that is not there or a wrong password, are `lasting` as fa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 __all__ = [
@@ -82,6 +83,9 @@ __all__ = [
 ]
 
 E = TypeVar("E", bound="LeaseholdError")
+
+
+_NAMED = 8  # partitions in a message
 
 
 class LeaseholdError(Exception):
@@ -154,17 +158,22 @@ class HubUnavailable(HubError):
 
 
 class DataLoss(HubError):
-    """Events `[start, end)` of `partition` were to be read and are gone from the hub (retention)."""
+    """Events `[start, end)` of `partition` were to be read and are gone from the hub (retention).
 
-    def __init__(self, partition: str, start: int, end: int, remedy: str = "") -> None:
-        self.partition, self.start, self.end, self.remedy = partition, start, end, remedy
+    `others` are further partitions of which events are gone.
+    """
+
+    def __init__(self, partition: str, start: int, end: int, remedy: str = "", others: Sequence[str] = ()) -> None:
+        self.partition, self.start, self.end, self.remedy, self.others = partition, start, end, remedy, tuple(others)
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        too = f"Events are gone of partition {', '.join(others[:_NAMED])}{more}, too. " if others else ""
         super().__init__(
             f"partition {partition}: events [{start}, {end}) were to be read and are gone from the hub "
-            f"(retention). {remedy or 'Set failOnDataLoss=false to go on from the first event that is left.'}"
+            f"(retention). {too}{remedy or 'Set failOnDataLoss=false to go on from the first event that is left.'}"
         )
 
-    def __reduce__(self) -> tuple[type[DataLoss], tuple[str, int, int, str]]:
-        return type(self), (self.partition, self.start, self.end, self.remedy)
+    def __reduce__(self) -> tuple[type[DataLoss], tuple[str, int, int, str, tuple[str, ...]]]:
+        return type(self), (self.partition, self.start, self.end, self.remedy, self.others)
 
 
 class EndWentBack(HubError):

@@ -60,7 +60,10 @@ def test_all_is_ready_and_nothing_is_made(spark: SparkSession, tmp_path: Path, h
     assert "it gives the columns id, n, hub, partition, sequenceNumber, ownerLevel" in said
     assert "the table flights can be made of these columns" in said
     assert any(
-        one.startswith("1 of the last 4 events cannot be read; the first: the body is not a JSON") for one in said
+        one.startswith(
+            "1 of the last 4 events cannot be read, and would be rejected; the first: the body is not a JSON"
+        )
+        for one in said
     )
     assert "3 events give 3 rows" in said
     assert {one.part for one in found if one.place == TASK} == {"task", "hub", "ownership store", "checkpoint store"}
@@ -84,10 +87,10 @@ def test_what_does_not_fit_is_named(spark: SparkSession, tmp_path: Path, hub: Lo
 def test_a_sample_that_nothing_comes_of_is_something_to_do(spark: SparkSession, tmp_path: Path, hub: LogHub) -> None:
     hub.send([Event(b"not JSON")] * 2, partition="0")
     (problem,) = to_do(checked(spark, tmp_path))
-    assert problem.startswith("sample from the driver: 2 of the last 2 events cannot be read; the first: the body is")
+    assert problem.startswith("sample from the driver: 2 of the last 2 events cannot be read, and would be")
     hub.send([Event(body) for body in GOOD], partition="1")
     assert to_do(checked(spark, tmp_path, id="CAST(NULL AS STRING)")) == [
-        "sample from the driver: the key id is null in 3 of 3 rows"
+        "sample from the driver: the key id is null in 3 of 3 rows, which would be rejected"
     ]
     (problem,) = to_do(checked(spark, tmp_path, n="CAST(raise_error('odd') AS BIGINT)"))
     assert problem.startswith("sample from the driver: ")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from leasehold.hubs import open_hub
 from leasehold.model import Event
-from leasehold.spark import EntityTable
+from leasehold.spark import EntityTable, RowRules
+from leasehold.spark.plan.transform import sql_transform
+from tests.doc_blocks.fences import block
 from tests.hubs.kafka_cluster import Cluster
 from tests.hubs.kafka_messages import check_odd_headers, produce_odd_headers, produced
 
@@ -58,6 +63,27 @@ def test_whatever_a_producer_puts_into_a_record_is_a_row(spark: SparkSession, cl
     shown = read.where("sequenceNumber = 8").selectExpr(f"transform({exact}, one -> unbase64(one[1])) AS found").first()
     assert shown is not None
     assert [None if value is None else bytes(value) for value in shown["found"]] == [value for _, value in headers]
+
+
+def test_a_tombstone_deletes_by_the_recipe_of_the_page(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    stated = tomllib.loads(block("kafka.md", "body IS NULL AS deleted").text)
+    topic = cluster.topic(1)
+    sent = [(b"a", b'{"delay": 3}'), (b"b", b'{"delay": 4}'), (b"a", None), (b"c", None), (b"b", b'{"delay": 5}')]
+    produced(cluster, topic, *({"key": key, "value": value} for key, value in sent))
+    rules = RowRules(delete_when=stated["sink"]["delete_when"])
+    flights = EntityTable(
+        f"sqlite:///{tmp_path}/e.db", "flights", keys=stated["sink"]["keys"], pipeline="p", rules=rules
+    )
+    options = {"hub": cluster.url(topic), "store": f"sqlite:///{tmp_path}/store.db", **flights.stream_options()}
+    transform = sql_transform(stated["transform"]["sql"])
+    rows = transform(spark.readStream.format("leasehold").options(**options).load())
+    writer = rows.writeStream.foreachBatch(flights.apply).option("checkpointLocation", str(tmp_path / "scratch"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    with closing(sqlite3.connect(tmp_path / "e.db")) as connection:
+        assert connection.execute("SELECT id, delay, deleted FROM flights").fetchall() == [("b", 5.0, 0)]
+    produced(cluster, topic, {"key": b"d", "value": b"no JSON"})
+    with pytest.raises(Py4JJavaError, match="MALFORMED_RECORD_IN_PARSING"):
+        transform(spark.read.format("leasehold").option("hub", options["hub"]).load()).collect()
 
 
 def test_a_stream_that_starts_again_applies_each_event_once(

@@ -147,6 +147,25 @@ def test_a_lost_batch_s_message_names_the_cause() -> None:
 
 
 @pytest.mark.parametrize(
+    ("caused", "said"),
+    [
+        (
+            ["org.apache.spark.SparkException: [MALFORMED_RECORD_IN_PARSING.X] Malformed.", "java.io.IOException: odd"],
+            "[MALFORMED_RECORD_IN_PARSING.X] Malformed.",
+        ),
+        (
+            ["org.apache.spark.SparkException: Job aborted", 'java.lang.NumberFormatException: For input string: "x"'],
+            'java.lang.NumberFormatException: For input string: "x"',
+        ),
+    ],
+)
+def test_a_failure_in_java_is_told_by_its_cause(caused: list[str], said: str) -> None:
+    head = "An error occurred while calling o9.getResult.\n: org.apache.spark.SparkException: Exception thrown:\n\tat Y"
+    text = "\nCaused by: ".join([head, *(f"{one}\n\tat org.X" for one in caused)])
+    assert sort_failure(RuntimeError(text), computing=True).message == said
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group 4bfe00b6. SQLSTATE: XXKDA",

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from leasehold.errors import HubError, UsageError
 from leasehold.model import PartitionProperties
-from leasehold.spark.plan.offsets import Loss, Plan, Plannable, ReadRange, decode, encode, pack, plan, share
+from leasehold.spark.plan.offsets import (
+    IN_LOOP,
+    Loss,
+    Plan,
+    Plannable,
+    ReadRange,
+    data_loss,
+    decode,
+    encode,
+    pack,
+    plan,
+    share,
+)
 
 
 def hub(**bounds: tuple[int, int]) -> dict[str, PartitionProperties]:
@@ -185,6 +197,13 @@ STATES = st.dictionaries(
         st.integers(0, 120),  # bound
     ),
 )
+
+
+def test_one_error_names_all_partitions_that_have_lost_events() -> None:
+    held = {name: Plannable(1, 0) for name in ("p0", "p1", "p2")}
+    error = data_loss(planned((), held, hub(p0=(5, 9), p1=(0, 9), p2=(7, 9))).losses, IN_LOOP)
+    assert (error.partition, error.start, error.end, error.others) == ("p0", 0, 5, ("p2",))
+    assert "section [source] of the pipeline file" in str(error)
 
 
 @given(STATES, st.one_of(st.none(), st.integers(1, 200)), st.booleans())

@@ -158,7 +158,8 @@ def _sample(spark: SparkSession, file: PipelineFile, most: int) -> Iterator[Find
     good, bad = read_bodies(transform, events)
     if bad is not None:
         first = bad["reason"][0].as_py()
-        said = f"{bad.num_rows} of the last {events.num_rows} events cannot be read; the first: {first}"
+        said = f"{bad.num_rows} of the last {events.num_rows} events cannot be read, and would be rejected"
+        said += f"; the first: {first}"
         yield Finding("sample", DRIVER, good.num_rows > 0, said, "Correct transform.schema: all would be rejected")
     if not good.num_rows:
         return
@@ -175,7 +176,7 @@ def _keys(file: PipelineFile, batch: Batch) -> Iterator[Finding]:
     for key in file.sink.keys:
         column = batch.rows[names[key.lower()]]
         if column.null_count:
-            said = f"the key {key} is null in {column.null_count} of {len(column)} rows"
+            said = f"the key {key} is null in {column.null_count} of {len(column)} rows, which would be rejected"
             remedy = "Correct sink.keys, or the transform: all would be rejected"
             yield Finding("sample", DRIVER, column.null_count < len(column), said, remedy)
 

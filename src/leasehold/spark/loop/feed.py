@@ -22,13 +22,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from leasehold.errors import DataLoss, HubUnavailable, StoreUnavailable
+from leasehold.errors import HubUnavailable, StoreUnavailable
 from leasehold.hubs.base import owner_reads
 from leasehold.model import EventRange, PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.settings import LoopSettings
-from leasehold.spark.plan.offsets import Plan, Plannable, ReadRange, Weights, next_waited, pack, plan
+from leasehold.spark.plan.offsets import (
+    IN_LOOP,
+    Plan,
+    Plannable,
+    ReadRange,
+    Weights,
+    data_loss,
+    next_waited,
+    pack,
+    plan,
+)
 from leasehold.spark.plan.share import Share
 
 logger = logging.getLogger(__name__)
@@ -140,11 +150,9 @@ class Feed:
         return events < wanted and now - self._last_batch < self._options.max_trigger_delay
 
     def _report_losses(self, planned: Plan) -> None:
+        if planned.losses and self._options.fail_on_data_loss:
+            raise data_loss(planned.losses, IN_LOOP)
         for loss in planned.losses:
-            if self._options.fail_on_data_loss:
-                raise DataLoss(
-                    loss.partition, loss.start, loss.end, "Set fail_on_data_loss = false to go on without them."
-                )
             self._left_out.setdefault(loss.partition, loss.start)
             start = max(loss.start, self._told_lost.get(loss.partition, loss.start))
             if start < loss.end:  # else it was told, and is planned again

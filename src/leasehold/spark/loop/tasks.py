@@ -28,7 +28,7 @@ from leasehold.hubs.base import Hub
 from leasehold.model import EventRange
 from leasehold.spark.loop.orders import Receipt, TaskOrder
 from leasehold.spark.loop.producers import Producers, note_producers
-from leasehold.spark.plan.offsets import ReadRange
+from leasehold.spark.plan.offsets import IN_LOOP, ReadRange
 from leasehold.spark.plan.reading import (
     CARRIED,
     PAUSES,
@@ -204,7 +204,7 @@ def _check_whole(hub: Hub, one: ReadRange, rows: int) -> None:
     if known.end < one.end:
         raise EndWentBack(one.partition, one.end, known.end)
     if known.begin > one.start:
-        raise DataLoss(one.partition, one.start, known.begin, "Set fail_on_data_loss = false to go on without them.")
+        raise DataLoss(one.partition, one.start, known.begin, IN_LOOP)
 
 
 @functools.cache

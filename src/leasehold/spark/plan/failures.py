@@ -36,6 +36,7 @@ _WORKER_LOST = re.compile(
     r"GC overhead limit|exceeded memory limits|SparkOutOfMemoryError|is bigger than spark.driver.maxResultSize|"
     r"Worker .* lost|java\.io\.EOFException"
 )
+_CAUSED_BY = re.compile(r"^Caused by: (?:org\.apache\.spark\.[\w.]+: )?")
 _NOT_INSTALLED = re.compile(
     r"ModuleNotFoundError: No module named '(leasehold|pyarrow)['.]|PACKAGE_NOT_INSTALLED\] (\w+)"
 )
@@ -131,13 +132,17 @@ def _line_of(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """The last line of a Python traceback in Spark's text, or its error class with the first sentence."""
+    """The last line of a Python traceback in Spark's text, or its error class with the first sentence.
+
+    Where it has neither, the innermost cause in Java.
+    """
     lines = [line.strip() for line in text.splitlines()]
     raised = [line for line in lines if re.match(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b", line)]
     if "Traceback (most recent call last)" in text and raised:
         return raised[0] if len(raised) == 1 else _innermost(lines) or raised[-1]
-    classes = [line for line in lines if re.match(r"^(?:[\w.]+: )?\[[A-Z_.]+\]", line)]
-    return classes[0] if classes else ""
+    causes = [_CAUSED_BY.sub("", line) for line in lines if _CAUSED_BY.match(line)]
+    classes = [line for line in [*lines, *causes] if re.match(r"^(?:[\w.]+: )?\[[A-Z0-9_.]+\]", line)]
+    return classes[0] if classes else causes[-1] if causes else ""
 
 
 def _innermost(lines: list[str]) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from leasehold.errors import EndWentBack, UsageError
+from leasehold.errors import DataLoss, EndWentBack, UsageError
 from leasehold.model import PartitionProperties
 
 
@@ -56,6 +56,19 @@ class Loss:
     partition: str
     start: int
     end: int
+
+
+IN_LOOP = (
+    "To go on from the first event that is left: fail_on_data_loss = false in the section [source] of the pipeline "
+    "file, or fail_on_data_loss=False of MicroBatches."
+)
+"""What a reader of a loop can do about a loss."""
+
+
+def data_loss(losses: Sequence[Loss], remedy: str = "") -> DataLoss:
+    """The error for all of these losses."""
+    first, *others = losses
+    return DataLoss(first.partition, first.start, first.end, remedy, [one.partition for one in others])
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,11 @@ from dataclasses import replace
 from typing import Any
 
 from leasehold.combinations import is_mixed
-from leasehold.errors import DataLoss, HubUnavailable, LeaseholdError, StoreUnavailable
+from leasehold.errors import HubUnavailable, LeaseholdError, StoreUnavailable
 from leasehold.hubs.base import owner_reads
 from leasehold.model import PartitionProperties
 from leasehold.notices import BatchDone, EventsLost
-from leasehold.spark.plan.offsets import Plan, Plannable, ReadRange, Weights, next_waited, plan
+from leasehold.spark.plan.offsets import Plan, Plannable, ReadRange, Weights, data_loss, next_waited, plan
 from leasehold.spark.plan.options import SourceOptions
 from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
 from leasehold.spark.plan.starting import check_start, tie
@@ -166,9 +166,9 @@ class LiveStream:
         )
 
     def _report_losses(self, planned: Plan) -> None:
+        if planned.losses and self._options.fail_on_data_loss:
+            raise data_loss(planned.losses)
         for loss in planned.losses:
-            if self._options.fail_on_data_loss:
-                raise DataLoss(loss.partition, loss.start, loss.end)
             self._lost_events += loss.end - loss.start
             self.manager.notices.publish(EventsLost(loss.partition, loss.start, loss.end))
             logger.warning("partition %s: events [%d, %d) are gone from the hub", loss.partition, loss.start, loss.end)
