@@ -69,7 +69,8 @@ def test_a_tombstone_deletes_by_the_recipe_of_the_page(spark: SparkSession, clus
     stated = tomllib.loads(block("kafka.md", "body IS NULL AS deleted").text)
     topic = cluster.topic(1)
     sent = [(b"a", b'{"delay": 3}'), (b"b", b'{"delay": 4}'), (b"a", None), (b"c", None), (b"b", b'{"delay": 5}')]
-    produced(cluster, topic, *({"key": key, "value": value} for key, value in sent))
+    for key, value in sent:
+        produced(cluster, topic, {"key": key, "value": value})
     rules = RowRules(delete_when=stated["sink"]["delete_when"])
     flights = EntityTable(
         f"sqlite:///{tmp_path}/e.db", "flights", keys=stated["sink"]["keys"], pipeline="p", rules=rules
