@@ -1086,6 +1086,7 @@ def test_a_hub_that_ends_before_what_was_read_is_an_error(tmp_path: Path, make: 
     send(hub, 5)
     with make(hub, store, before):
         before.wait(10)
+    before_level = store.records(hub)["0"].owner_level
     hub.close()
     for old in tmp_path.glob("hub.db*"):
         old.unlink()
@@ -1093,6 +1094,10 @@ def test_a_hub_that_ends_before_what_was_read_is_an_error(tmp_path: Path, make: 
     hub, handler = LogHub(tmp_path / "hub.db"), Handler()
     with make(hub, store, handler):
         until(lambda: "EndWentBack" in store.records(hub)["0"].last_error, "the partition to be given up")
+        until(lambda: store.records(hub)["0"].failures >= 4, "the partition to be a suspect")
+        record = store.records(hub)["0"]
+    tries = record.owner_level - before_level
+    assert tries - record.failures in (0, 1), "a try is not counted, and so the next is not later"
     assert "progress is at sequence number 10, and the hub ends at 5" in str(handler.errors)
     assert handler.got == {}
     hub.close()

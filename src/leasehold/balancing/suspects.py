@@ -5,7 +5,8 @@ Owns the count of bad ends, and the patience it earns:
 1. An owner came to a bad end if its ownership expired, if a new incarnation of it has to take over, or if it gave
    the partition up with an error, which it counts itself. An owner that is relieved, by a steal, a hand-over or a
    clean stop, did not.
-2. Bad ends count while the checkpoint stands still and events wait behind it. When it moves, the count is zero.
+2. Bad ends count while the checkpoint stands still and events wait behind it, or the hub ends before it. When it moves,
+   the count is zero.
 3. From `SUSPECT_AFTER` bad ends on a partition is a suspect: it is claimed after all that are not, those with the
    fewest first, after a backoff that doubles with each (but from an owner who is relieved at once), and only one at
    a time: an instance that holds an unproven suspect takes no other. It is proven when its checkpoint moves, or
@@ -40,7 +41,7 @@ def ended_badly(record: Ownership, claim: Claim, me: str) -> bool:
 
 
 def failures(record: Ownership, *, still: bool, badly: bool, waiting: bool) -> int:
-    """The count after one more change of owner, by rule 2. `waiting`: there are events behind the checkpoint."""
+    """The count after one more change of owner, by rule 2. `waiting`: the hub does not end at the checkpoint."""
     if not still or not waiting:
         return 0
     return record.failures + badly

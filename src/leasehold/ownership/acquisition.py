@@ -215,7 +215,7 @@ class Acquisition:
         if isinstance(self._parts.checkpoints, NoCheckpoints):
             still = set()  # nobody can tell whether a former owner got anywhere
         badly = {claim.partition for claim in claims if ended_badly(found[claim.partition], claim, me)}
-        behind = self._events_wait([progress[p] for p in still if p in badly or found[p].failures > 0])
+        behind = self._work_waits([progress[p] for p in still if p in badly or found[p].failures > 0])
         wanted = {}
         for partition, record in found.items():
             # While the hub is away nobody can tell whether events wait: the count stays as it is.
@@ -240,8 +240,11 @@ class Acquisition:
         there = max(record.owner_level if record else 0, checkpoint.owner_level)
         return 1 + max(there, self._levels.get(partition, 0), place.owner_level)
 
-    def _events_wait(self, checkpoints: Sequence[Checkpoint]) -> set[str] | None:
-        """In which of these partitions events are behind the checkpoint; None while the hub is away."""
+    def _work_waits(self, checkpoints: Sequence[Checkpoint]) -> set[str] | None:
+        """In which of these partitions an owner would find something; None while the hub is away.
+
+        Events behind the checkpoint, or an end of the hub before it, at which each owner gives the partition up.
+        """
         if not checkpoints:
             return set()
         try:
@@ -249,11 +252,12 @@ class Acquisition:
         except HubUnavailable as error:
             logger.warning("going on without knowing where events wait: %s", error)
             return None
-        return {
-            checkpoint.partition
-            for checkpoint in checkpoints
-            if known[checkpoint.partition].end > max(checkpoint.next_sequence_number, known[checkpoint.partition].begin)
-        }
+        waits = set()
+        for checkpoint in checkpoints:
+            place = known[checkpoint.partition]
+            if place.end != max(checkpoint.next_sequence_number, place.begin):
+                waits.add(checkpoint.partition)
+        return waits
 
     def _last_error_of(self, record: Ownership, count: int, bad: bool) -> str:
         """How the last owner ended. An error that begins with an owner id is all that this owner could say."""
