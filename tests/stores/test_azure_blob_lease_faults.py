@@ -155,14 +155,35 @@ def test_who_stops_while_acquiring_keeps_the_key_from_nobody(
 ) -> None:
     store, other = opener(), opener(timeout=10.0)
     session, mine = store.open_session("me", duration), other.open_session("other", 60.0)
-    assert store.release(store.acquire(session, scope, ["a"])), "the blob is made"
+    [former] = store.release(store.acquire(session, scope, ["a"]))
     stop_at(store, monkeypatch, "_write")
     with pytest.raises(Stopped):
         store._blobs.take(session, scope, "a", Deadline(NEVER))
     assert other.holders(scope, ["a"]) == []
     [lease] = other.acquire(mine, scope, ["a"])
-    assert lease.fence == 2
+    assert lease.fence == former.fence + 1
     assert other.renew([lease]) == [lease]
+
+
+@pytest.mark.parametrize("what", ["metadata of a free key", "metadata of a held key", "blob"])
+def test_a_fence_is_above_the_former_ones_also_when_somebody_has_removed_its_record(
+    opener: Open, scope: str, what: str
+) -> None:
+    store = opener()
+    session = store.open_session("me", 60.0)
+    [lease] = store.acquire(session, scope, ["a"])
+    [former] = store.change([lease], session)
+    blob = store._blobs._blob(scope, "a")
+    if what == "metadata of a held key":
+        blob.set_blob_metadata({}, lease=store._mine[scope, "a"].id)
+        assert store.renew([former]) == []
+        store.break_leases(scope, ["a"])
+    else:
+        store.release([former])
+        blob.delete_blob() if what == "blob" else blob.set_blob_metadata({})
+    [after] = store.acquire(session, scope, ["a"])
+    assert after.fence > former.fence
+    assert store.renew([after]) == store.holders(scope, ["a"]) == [after]
 
 
 def test_who_stops_while_handing_over_gives_the_heir_no_lease_without_an_end(

@@ -1,8 +1,9 @@
 """What is read from the record of a lease that others may have written.
 
-Owns what becomes of texts that nobody of us has written: nothing raises. A fence that cannot be read is the time in
-microseconds, far above any that was counted, so that the next one is higher than all before. A session whose duration
-cannot be read does not count: the lease is free, and the next holder's higher fence refuses whoever held it.
+Owns what becomes of texts that nobody of us has written: nothing raises. A fence that is missing or cannot be read is
+the time in microseconds, far above any that was counted, so that the next one is higher than all before. A session
+whose duration cannot be read does not count: the lease is free, and the next holder's higher fence refuses whoever held
+it.
 """
 
 from __future__ import annotations

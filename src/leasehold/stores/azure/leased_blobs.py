@@ -17,8 +17,9 @@ effect in one conditional request, and of many clients that act on a key at the 
 A client ends a lease by its id alone, save in the last case, where it may hit a lease that another client is taking:
 that client's write is then refused, and its `take` begins anew. The fence is written under the lease, where no other
 client can write, one above what was read there, and the blob outlives the lease: so the fence rises across expiry,
-release, break and restart. Each write names the ETag that was read, so that a late copy of a write that was sent twice
-is refused.
+release, break and restart. A new blob begins with the time in microseconds, and a blob whose metadata somebody has
+removed goes on with that: so the fence rises also for a key whose blob somebody has emptied or deleted. Each write
+names the ETag that was read, so that a late copy of a write that was sent twice is refused.
 
 A client that stops after 1 in `take`, or after 1 in `give_up`, leaves the blob leased and without a holder: orphaned.
 That mostly is a matter of milliseconds; a client that finds the blob orphaned and unchanged for half of the time-out
@@ -111,7 +112,7 @@ class LeasedBlobs:
                 continue
             stands = self._look(blob, deadline)
             if stands is not None:
-                fence = 1 + fence_of(_metadata(stands).get(_FENCE) or 0)
+                fence = 1 + fence_of(_metadata(stands).get(_FENCE))
                 won = HeldBlob(Lease(scope, key, session, fence), lease_id, str(stands.etag), session.duration is None)
                 if written := self._write(blob, won, _named(won), deadline):
                     return replace(won, etag=written)
@@ -280,7 +281,7 @@ class LeasedBlobs:
 
     def _make(self, blob: BlobClient, deadline: Deadline) -> None:
         def make() -> None:
-            blob.upload_blob(b"", overwrite=False, metadata={_FENCE: "0"}, **deadline.request())
+            blob.upload_blob(b"", overwrite=False, metadata={_FENCE: str(fence_of(None))}, **deadline.request())
 
         self._attempt(deadline, make)
 
@@ -348,7 +349,7 @@ def _held(blob: BlobProperties | None, scope: str, key: str) -> HeldBlob | None:
     session = session_of(found[_SESSION], found.get(_OWNER), found.get(_DURATION) or "none")
     if session is None:
         return None
-    lease = Lease(scope, key, session, fence_of(found.get(_FENCE) or 0))
+    lease = Lease(scope, key, session, fence_of(found.get(_FENCE)))
     return HeldBlob(lease, found.get(_ID) or "", str(blob.etag), blob.lease.duration == "infinite")
 
 
