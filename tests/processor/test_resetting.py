@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from leasehold.errors import UsageError
+from leasehold.errors import StoreUnavailable, UsageError
 from leasehold.model import EARLIEST, LATEST, Checkpoint, Ownership, Positions, Presence
 from leasehold.operations.resetting import Moved, reset_group
 from leasehold.sinks.rules.fence import Watermark
@@ -110,6 +110,17 @@ def test_an_instance_that_came_and_went_while_it_began_stops_it() -> None:
         reset(store, sink)
     assert sink.marks == {"0": Watermark(99, 1)}
     assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", 99, 1)]
+
+
+def test_a_checkpoint_that_the_store_cannot_write_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, sink = worked_on(), Sink()
+    with monkeypatch.context() as leased_by_others:
+        leased_by_others.setattr(store, "raise_owner_level", lambda starts: [])
+        with pytest.raises(StoreUnavailable, match="cannot write the checkpoint of partition 0, and"):
+            reset(store, sink)
+    assert sink.marks == {"0": Watermark(99, 1)}
+    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", 99, 1)]
+    assert reset(store, sink) == [Moved("0", 100, 0)]
 
 
 def test_a_partition_that_there_is_not_is_refused() -> None:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from leasehold.errors import UsageError
+from leasehold.errors import StoreUnavailable, UsageError
 from leasehold.hubs.base import Hub, offset_of
 from leasehold.model import (
     BEFORE_FIRST,
@@ -164,12 +164,19 @@ def _announce(
 ) -> None:
     """Raise the levels in the checkpoints; a partition that has none gets one before its first event."""
     starts = [Checkpoint(group, row.partition, row.begin - 1, levels[row.partition]) for row in rows]
-    for standing in checkpoints.raise_owner_level(starts):
+    raised = {standing.partition: standing for standing in checkpoints.raise_owner_level(starts)}
+    for standing in raised.values():
         if standing.owner_level > levels[standing.partition]:
             raise UsageError(
                 f"an instance started while the reset began, and has partition {standing.partition} at owner level "
                 f"{standing.owner_level}. No place was changed. Stop it and try again"
             )
+    # One that could not be read before is replaced; one that could be read, and is not returned, cannot be written.
+    if unwritten := [row.partition for row in rows if row.checkpoint is not None and row.partition not in raised]:
+        raise StoreUnavailable(
+            f"the store cannot write the checkpoint of partition {', '.join(unwritten)}, and its log says why. No "
+            "place was changed. Mend that, and run the same reset again"
+        )
 
 
 def _following(row: PartitionProgress, mark: Watermark) -> int:

@@ -310,8 +310,8 @@ class Acquisition:
         self._attempts = {p: attempt for p, attempt in self._attempts.items() if p not in won}
         now = self._parts.clock.monotonic()
         for partition, attempt in won.items():
-            if partition not in standing:
-                self._skipping.tell_checkpoint(self._parts.group, partition)
+            if partition not in standing:  # it was read before it was claimed
+                self._skipping.tell_unannounced(self._parts.group, partition)
                 continue
             checkpoint, record = standing[partition], attempt.record
             if checkpoint.owner_level != record.owner_level:

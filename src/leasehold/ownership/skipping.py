@@ -43,6 +43,11 @@ class Skipping:
         """Tell of a partition whose checkpoint is there and cannot be read."""
         self._tell_once(group, partition, RecordKind.CHECKPOINT, "cannot be read", _MEANS[RecordKind.CHECKPOINT])
 
+    def tell_unannounced(self, group: ConsumerGroup, partition: str) -> None:
+        """Tell of a partition that was claimed, and whose checkpoint the store could not write."""
+        means = "this instance does not work on the partition, and tries again in its next cycle"
+        self._tell_once(group, partition, RecordKind.CHECKPOINT, "its owner level could not be written", means)
+
     def tell_level(self, group: ConsumerGroup, partition: str, reason: str) -> None:
         """Tell of a partition for which no owner level can be said to be new."""
         means = "nobody can take the partition and be told from those before. Remove the record, or set a checkpoint"

@@ -27,7 +27,7 @@ from azure.storage.blob import BlobClient, BlobProperties, ContainerClient
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 from leasehold.stores.azure.access import BLOB, Access, read_url
-from leasehold.stores.azure.calls import Calls, Deadline, Lost, transport
+from leasehold.stores.azure.calls import Calls, Deadline, Leased, Lost, transport
 from leasehold.stores.azure.checkpoints import CheckpointRecords
 from leasehold.stores.azure.dates import http_date
 from leasehold.stores.azure.layout import Properties, Stored
@@ -108,23 +108,24 @@ class BlobRecords(Records):
 
     @contextmanager
     def _telling_of_leases(self, address: Address) -> Iterator[None]:
-        """As `Calls.asking`, and say once of a blob that somebody has leased that nothing can be written there.
+        """As `Calls.asking`; raise `Leased` for a blob that somebody has leased, and log that once for each blob.
 
-        No processor leases such a blob. To whoever writes, it is a race that is lost again and again.
+        No processor leases such a blob.
         """
         try:
             with self.calls.asking():
                 yield
         except Lost as lost:
-            if str(lost) == _LEASED and address not in self._told_leased:
+            if str(lost) != _LEASED:
+                raise
+            leased = Leased(
+                f"{self.calls.where}: another program has leased the blob {self._blob(address).blob_name}: its record "
+                "cannot be written until that lease ends or somebody breaks it (`az storage blob lease break`)"
+            )
+            if address not in self._told_leased:
                 self._told_leased.add(address)
-                logger.warning(
-                    "%s: another program has leased the blob %s: its record cannot be written until that lease ends or "
-                    "somebody breaks it (`az storage blob lease break`)",
-                    self.calls.where,
-                    self._blob(address).blob_name,
-                )
-            raise
+                logger.warning("%s", leased)
+            raise leased from None
 
     def _blob(self, address: Address) -> BlobClient:
         name = self._folder(address.group, address.area) + encode(address.name, LOWER)

@@ -49,6 +49,13 @@ class Lost(Exception):
     """The condition of a write did not hold, or the record to be read is not there. Never leaves this package."""
 
 
+class Leased(StoreUnavailable):
+    """Another program has leased the blob of a record: nobody can write the record until that lease ends.
+
+    That lasts longer than any call, so that no call waits for it.
+    """
+
+
 class Deadline:
     """The end of a call, on the local monotonic clock."""
 

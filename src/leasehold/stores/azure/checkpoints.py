@@ -17,6 +17,10 @@ taken the partition from the level that is highest, so its owner is not refused,
 is written again when the owner is beyond it. What is not: an official processor's write is refused by nobody. Where
 one has written, a warning says so once: it is normal in a mixed fleet, and in one that is not mixed somebody else
 reads the group.
+
+Each checkpoint is written alone, and one whose blob another program has leased keeps no other from being written. An
+announcement leaves it out. An update writes the others, and then raises `Leased`: what it returned would say that all
+are written.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from dataclasses import replace
 from leasehold.errors import CheckpointStepBack, NotTheOwner, StoreUnavailable
 from leasehold.model import Checkpoint, ConsumerGroup, RecordKind, Unreadable
 from leasehold.stores import readable
-from leasehold.stores.azure.calls import Deadline
+from leasehold.stores.azure.calls import Deadline, Leased
 from leasehold.stores.azure.layout import (
     Stored,
     binding_properties,
@@ -83,12 +87,15 @@ class CheckpointRecords:
         for start in starts:
             by_record.setdefault(_at(start), []).append(start)
 
-        def raise_all(address: Address) -> Checkpoint | Unreadable:
-            return [self._raise(address, start, deadline) for start in by_record[address]][-1]
+        def raise_all(address: Address) -> Checkpoint | Unreadable | None:
+            try:
+                return [self._raise(address, start, deadline) for start in by_record[address]][-1]
+            except Leased:
+                return None
 
         stands = self._calls.each(raise_all, by_record, deadline)
         standing = dict(zip(by_record, stands, strict=True))
-        return self._skipped.left(standing[_at(start)] for start in starts)
+        return self._skipped.left(one for start in starts if (one := standing[_at(start)]))
 
     def _raise(self, address: Address, start: Checkpoint, deadline: Deadline) -> Checkpoint | Unreadable:
         remembered = self._raise_level(start, deadline)
@@ -152,10 +159,9 @@ class CheckpointRecords:
 
     def _put(self, address: Address, checkpoint: Checkpoint, before: Stored | None, deadline: Deadline) -> bool:
         properties = checkpoint_properties(checkpoint, before)
+        self._latest.pop(address, None)  # where this write is not made, the next call looks first
         written = self._records.write(address, properties, before.etag if before else None, deadline)
-        if written is None:
-            self._latest.pop(address, None)
-        else:
+        if written is not None:
             self._latest[address] = written
         return written is not None
 
@@ -187,7 +193,7 @@ class CheckpointRecords:
     def _too_busy(self, checkpoint: Checkpoint) -> StoreUnavailable:
         return StoreUnavailable(
             f"{self._calls.where}: no time was left to write the checkpoint of partition {checkpoint.partition}; the "
-            "service is slow, others write it all the time, or somebody holds a lease on its blob"
+            "service is slow, or others write it all the time"
         )
 
     # Bindings

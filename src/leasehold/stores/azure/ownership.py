@@ -8,6 +8,8 @@ record, the owner level among them. So each level is also written to a record of
 A crash in between leaves a level record that is ahead: a level that nobody was given is skipped. The other
 order could lose one: claimed, crashed, wiped, and the next owner would be given the same level again. The
 level record is read only where the ownership record has lost its own, so that a claim which was lost never shows.
+A claim, a renewal or a giving up of a partition one of whose blobs another program has leased counts as lost, since
+nobody can write there; the records of other partitions are written.
 
 Promises that a level never goes back, whatever official processors write. What they wipe and nobody can bring
 back is the nonce, the successor, and how often and how the partition has failed.
@@ -26,7 +28,7 @@ from functools import partial
 
 from leasehold.errors import LeaseholdError
 from leasehold.model import Ask, ConsumerGroup, Ownership, OwnershipListing, Presence, RecordKind
-from leasehold.stores.azure.calls import Deadline
+from leasehold.stores.azure.calls import Deadline, Leased
 from leasehold.stores.azure.layout import (
     Stored,
     ask_properties,
@@ -91,9 +93,11 @@ class OwnershipRecords:
 
         def claim(wanted: Ownership) -> Ownership | None:
             address = Address(wanted.group, Area.OWNERSHIP_LEVEL, wanted.partition)
-            self._levels[address] = self._records.raise_level(
-                address, wanted.owner_level, self._levels.get(address), deadline
-            )
+            known = self._levels.get(address)
+            try:
+                self._levels[address] = self._records.raise_level(address, wanted.owner_level, known, deadline)
+            except Leased:
+                return None
             return self._write(wanted, deadline)
 
         won = self._calls.each(claim, claims, deadline)
@@ -118,7 +122,7 @@ class OwnershipRecords:
         if failures and not renewed:
             raise failures[0]
         if failures:
-            logger.warning("%d of %d renewals got no answer: %s", len(failures), len(outcomes), failures[0])
+            logger.warning("%d of %d renewals failed: %s", len(failures), len(outcomes), failures[0])
         return renewed
 
     def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
@@ -130,7 +134,10 @@ class OwnershipRecords:
     def _write(self, record: Ownership, deadline: Deadline) -> Ownership | None:
         record = dataclasses.replace(record, last_error=fitting_error(record.last_error))
         address = Address(record.group, Area.OWNERSHIP, record.partition)
-        stored = self._records.write(address, ownership_properties(record), record.etag, deadline)
+        try:
+            stored = self._records.write(address, ownership_properties(record), record.etag, deadline)
+        except Leased:
+            return None
         if stored:
             self._latest[address] = stored
         return dataclasses.replace(record, etag=stored.etag, last_modified=stored.modified) if stored else None

@@ -5,7 +5,8 @@ with each of them; where a write got no answer, it is made again within the time
 changed meanwhile, that text tells whether it was this write that changed it. So a lost answer is not taken
 for a lost race, and a write is never made twice.
 
-Promises that a write compares the ETag in the service itself: of many with the same ETag one wins.
+Promises that a write compares the ETag in the service itself: of many with the same ETag one wins. And that a record
+whose blob another program has leased is told by name and at once (`Leased`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from enum import StrEnum
 
 from leasehold.errors import StoreUnavailable
 from leasehold.model import ConsumerGroup
-from leasehold.stores.azure.calls import Calls, Deadline, Lost
+from leasehold.stores.azure.calls import Calls, Deadline, Leased, Lost
 from leasehold.stores.azure.layout import WRITE, Properties, Stored, level_properties, read_level
 
 
@@ -94,23 +95,28 @@ class Records(ABC):
                 self._again(deadline, error)
 
     def write(self, address: Address, properties: Properties, etag: str | None, deadline: Deadline) -> Stored | None:
-        """Write the record if its ETag is `etag` (None: if there is none). Returns it, or None if it was not."""
+        """Write the record if its ETag is `etag` (None: if there is none). Returns it, or None if it was not.
+
+        Raises `Leased` where another program has leased its blob.
+        """
         marked = {**properties, WRITE: secrets.token_hex(6)}
         unanswered = False
         while True:
             try:
                 return self._write(address, marked, etag, deadline)
-            except Lost:
-                if not unanswered:
-                    return None
-                stands = self.read(address, deadline)
-                return stands if stands and stands.properties.get(WRITE) == marked[WRITE] else None
+            except (Lost, Leased) as refused:
+                stands = self.read(address, deadline) if unanswered else None
+                if stands and stands.properties.get(WRITE) == marked[WRITE]:
+                    return stands
+                if isinstance(refused, Leased):
+                    raise
+                return None
             except StoreUnavailable as error:
                 self._again(deadline, error)
                 unanswered = True
 
     def put(self, address: Address, properties: Properties, deadline: Deadline) -> Stored:
-        """Write the record, whether it is there or not."""
+        """Write the record, whether it is there or not. Raises `Leased` as `write` does."""
         while True:
             for etag in (ANY, None):
                 if stored := self.write(address, properties, etag, deadline):
@@ -120,11 +126,11 @@ class Records(ABC):
             )
 
     def delete(self, address: Address, etag: str, deadline: Deadline) -> None:
-        """Delete the record, if its ETag is `etag`."""
+        """Delete the record, if its ETag is `etag` and no other program has leased its blob."""
         while True:
             try:
                 return self._delete(address, etag, deadline)
-            except Lost:
+            except (Lost, Leased):
                 return None
             except StoreUnavailable as error:
                 self._again(deadline, error)
@@ -132,8 +138,8 @@ class Records(ABC):
     def raise_level(self, address: Address, level: int, expected: Stored | None, deadline: Deadline) -> Stored:
         """Let the level record at `address` say at least `level`; return it as it now stands.
 
-        `expected` is how it stood when it was last seen, which saves a request if it still does. Raises
-        `StoreUnavailable` at the deadline, as where somebody holds a lease on its blob.
+        `expected` is how it stood when it was last seen, which saves a request if it still does. Raises `Leased` as
+        `write` does.
         """
         stands, is_fresh = expected, False
         while stands is None or read_level(stands) < level:
@@ -141,7 +147,7 @@ class Records(ABC):
             if written := self.write(address, level_properties(level), etag, deadline):
                 return written
             if is_fresh:
-                why = f"the owner level of partition {address.name} cannot be written: is its blob leased?"
+                why = f"no time was left to write the owner level of partition {address.name}; others write it always"
                 self._again(deadline, StoreUnavailable(f"{self.calls.where}: {why}"))
             stands, is_fresh = self.read(address, deadline), True
         return stands
