@@ -2,7 +2,8 @@
 
 Owns which characters are shown as what they are. What is not printable (control characters with which a terminal can
 be told to do something, marks that turn the direction of what follows, invisible characters) is shown as an escape, so
-that an owner id, an error or a body can neither hide nor fake a line. And whether anybody reads what is printed.
+that an owner id, an error or a body can neither hide nor fake a line. How much of such a text is shown. And whether
+anybody reads what is printed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import os
 import select
 import sys
 from contextlib import suppress
+
+LONGEST = 2_000
+"""Characters of a text of others that are shown to people, unless they ask for the whole of it."""
 
 
 def printable(text: str) -> str:
@@ -31,6 +35,11 @@ def printable_lines(text: str) -> str:
 def shortened(text: str, most: int) -> str:
     """The text, with its end left out and `…` in its place where it has more than this many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def excerpt(text: str) -> str:
+    """Text of others as people are shown it: on one line, with its end left out where it is too long to be read."""
+    return printable(shortened(text, LONGEST))
 
 
 def text_of(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from contextlib import closing
@@ -15,6 +16,7 @@ from leasehold.dashboard.view import Seen
 from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import UsageError
 from leasehold.operations.moves import Kind, Move
+from leasehold.testing.clock import ManualClock
 from tests.dashboard.looks import group, row
 from tests.waiting import PATIENCE
 
@@ -141,6 +143,33 @@ def test_it_keeps_a_lap_and_is_the_same_after_a_restart(tmp_path: Path) -> None:
         (count,) = connection.execute("SELECT count(*) FROM samples WHERE pipeline = 'p' AND step = 2").fetchone()
     assert count == LAPS[0].slots
     again.close()
+
+
+def test_names_that_change_at_each_look_and_have_a_megabyte_do_not_make_the_file_grow(tmp_path: Path) -> None:
+    clock, ring, looks = ManualClock(), Ring(tmp_path / "h.db"), 0
+    large = 1_000_000
+
+    def look() -> Seen:
+        """Another owner, asker, instance and error each time, as somebody may write them into a store."""
+        nonlocal looks
+        looks += 1
+        owner, other = f"{looks}{'x' * large}/1", f"{looks}{chr(27) * large}/1"
+        rows = row(owner=owner, asked_by=other), row("1", owner=owner, failures=3 * (looks % 2), last_error=other)
+        return Seen(clock.wall(), group(*rows, instances=(owner, other)))
+
+    watch = PipelineWatch("p", look, ring, every=2.0, clock=clock, changed=lambda: None)
+    for _ in range(40):
+        watch.look_once()
+        clock.advance(2.0)
+    kept = sum(one.stat().st_size for one in tmp_path.iterdir())
+    assert kept < 10 * large
+    assert len(json.dumps(watch.latest)) < large
+    past = watch.history(1_800)
+    assert len(past["at"]) == len(past["owners"]) == 40
+    assert set(past["owners"]) <= set(watch.latest[1]["colours"]), "an owner of the past has its colour on the page"
+    reasons = {move["kind"]: move["reason"] for move in watch.latest[1]["moves"]}
+    assert reasons["handed over"].endswith("… asked for it"), "a name is cut, and not what is said of it"
+    assert reasons["suspected"].endswith("…")
 
 
 def test_moves_are_kept_for_a_day_the_latest_first(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from leasehold.dashboard.view import LONGEST, ParkedEvent, RejectedRow, Seen, Verdict, body_text, view
+from leasehold.dashboard.view import ParkedEvent, RejectedRow, Seen, Verdict, body_text, view
 from leasehold.operations.colours import COLOURS, colours
 from leasehold.operations.moves import Kind, Move
+from leasehold.printable import LONGEST
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from tests.dashboard.looks import group, row
 
@@ -48,7 +49,7 @@ def test_what_others_wrote_is_text_on_one_line_and_not_too_long() -> None:
     text = json.dumps(shown, ensure_ascii=False)
     assert text.isprintable()
     assert text.count("<script>") == 11  # as it came: the page puts it in as text
-    assert len(shown["rejectedRows"][0]["body"]) == LONGEST + 1
+    assert len(shown["rejectedRows"][0]["body"]) == LONGEST
     assert (shown["rejected"], shown["deadLetters"], shown["parked"], shown["nextRetry"]) == (1, 1, 1, None)
     assert (shown["partitions"][0]["verdict"], shown["partitions"][0]["colour"]) == ("stalled", 3)
 

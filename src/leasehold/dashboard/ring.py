@@ -3,7 +3,8 @@
 Owns two rings for each pipeline: the last half hour, a sample every 2 seconds, and the last day, one a minute. A sample
 takes the place of the one of a lap ago. A sample names the owner and the lag of each partition; moves are kept for a
 day, the latest thousand. What is written here is of no use but to be looked at: it may be lost with the power, and the
-file may be removed at any time. What cannot be read in it is passed over.
+file may be removed at any time. What cannot be read in it is passed over. Names and errors come cut
+(`GroupProgress.bounded`): with the number of partitions that is what keeps a sample small.
 
 Format 1: the number is in `PRAGMA user_version`. A file with another number is refused by name, and so is one that is
 no file of ours.

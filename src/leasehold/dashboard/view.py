@@ -19,11 +19,8 @@ from typing import Any
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.moves import Move
 from leasehold.operations.progress import GroupProgress, PartitionProgress
-from leasehold.printable import printable, printable_lines
+from leasehold.printable import LONGEST, excerpt, printable_lines
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
-
-LONGEST = 2_000
-"""Characters of a body or an error that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ def view(
     `known` are the colours of its owners.
     """
     if seen.progress is None:
-        return {"name": name, "at": seen.at, "error": text(seen.error), "partitions": [], "moves": _moves(history)}
+        return {"name": name, "at": seen.at, "error": excerpt(seen.error), "partitions": [], "moves": _moves(history)}
     done, sent = rates(before, seen)
     rows = seen.progress.partitions
     times: Mapping[str, PartitionTimes] = {}
@@ -114,16 +111,16 @@ def view(
     return {
         "name": name,
         "at": seen.at,
-        "error": text(seen.error),
+        "error": excerpt(seen.error),
         "lag": sum(lags.values()),
         "lagSeconds": None if seen.times is None else _finite(seen.times.lag),
         "secondsLeft": None if seen.times is None else _finite(seen.times.left),
         "done": round(sum(done.values()), 1),
         "sent": round(sent, 1),
         "owned": sum(1 for row in rows if row.alive),
-        "unserved": [text(one) for one in seen.progress.unserved],
+        "unserved": [excerpt(one) for one in seen.progress.unserved],
         "instances": [
-            {"owner": text(one.owner_id), "partitions": one.partitions, "colour": known.get(one.owner_id, 0)}
+            {"owner": excerpt(one.owner_id), "partitions": one.partitions, "colour": known.get(one.owner_id, 0)}
             for one in seen.progress.instances
         ],
         "partitions": [
@@ -133,7 +130,7 @@ def view(
         ],
         **_aside(seen),
         "moves": _moves(history),
-        "colours": {text(owner): colour for owner, colour in known.items()},
+        "colours": {excerpt(owner): colour for owner, colour in known.items()},
     }
 
 
@@ -147,27 +144,27 @@ def _aside(seen: Seen) -> dict[str, Any]:
         "nextRetry": counts and counts.next_retry,
         "rejectedRows": [
             {
-                "partition": text(one.partition),
+                "partition": excerpt(one.partition),
                 "number": one.sequence_number,
-                "reason": text(one.reason),
-                "body": text(one.body),
-                "at": text(one.at),
-                "hub": text(one.hub),
+                "reason": excerpt(one.reason),
+                "body": excerpt(one.body),
+                "at": excerpt(one.at),
+                "hub": excerpt(one.hub),
                 "traceback": lines(one.traceback),
             }
             for one in seen.rows
         ],
         "parkedEvents": [
             {
-                "partition": text(one.partition),
+                "partition": excerpt(one.partition),
                 "number": one.sequence_number,
-                "key": text(one.key),
-                "reason": text(one.error),
-                "body": text(one.body),
+                "key": excerpt(one.key),
+                "reason": excerpt(one.error),
+                "body": excerpt(one.body),
                 "tries": one.tries,
                 "parkedAt": one.parked_at,
                 "next": one.next_at,
-                "hub": text(one.hub),
+                "hub": excerpt(one.hub),
             }
             for one in seen.parked
         ],
@@ -179,8 +176,8 @@ def _partition(
 ) -> dict[str, Any]:
     kept = max(0, row.end - row.begin)
     return {
-        "partition": text(row.partition),
-        "owner": text(row.owner),
+        "partition": excerpt(row.partition),
+        "owner": excerpt(row.owner),
         "colour": known.get(row.owner, 0) if row.owner else None,
         "alive": row.alive,
         "level": row.owner_level,
@@ -193,17 +190,17 @@ def _partition(
         "secondsLeft": None if times is None else _finite(times.left),
         "share": 1.0 if not kept else round(min(1.0, max(0.0, 1 - lag / kept)), 4),
         "done": round(done, 1),
-        "askedBy": text(row.asked_by),
+        "askedBy": excerpt(row.asked_by),
         "failures": row.failures,
         "suspect": row.suspect,
-        "lastError": text(row.last_error),
-        "unreadable": text(row.unreadable),
+        "lastError": excerpt(row.last_error),
+        "unreadable": excerpt(row.unreadable),
         "heldBack": 0 if times is None else times.held_back,
     }
 
 
 def _verdict(verdict: Verdict | None) -> dict[str, str]:
-    return {} if verdict is None else {"verdict": text(verdict.word), "why": text(verdict.why)}
+    return {} if verdict is None else {"verdict": excerpt(verdict.word), "why": excerpt(verdict.why)}
 
 
 def _moves(history: Sequence[Move]) -> list[dict[str, Any]]:
@@ -211,10 +208,10 @@ def _moves(history: Sequence[Move]) -> list[dict[str, Any]]:
         {
             "at": one.at,
             "kind": one.kind.value,
-            "partition": text(one.partition),
-            "owner": text(one.owner),
-            "before": text(one.before),
-            "reason": text(one.reason),
+            "partition": excerpt(one.partition),
+            "owner": excerpt(one.owner),
+            "before": excerpt(one.before),
+            "reason": excerpt(one.reason),
         }
         for one in history
     ]
@@ -229,11 +226,6 @@ def body_text(body: object) -> str:
         except UnicodeDecodeError:
             return f"0x{raw[: LONGEST // 2].hex()}"
     return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
-
-
-def text(value: str) -> str:
-    """Text of others, on one line and not too long."""
-    return printable(value if len(value) <= LONGEST else f"{value[:LONGEST]}…")
 
 
 def lines(value: str) -> str:

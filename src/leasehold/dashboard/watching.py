@@ -2,7 +2,7 @@
 
 Owns one thread for each pipeline, what it saw last, and the version of that. Promises that a look which fails is told
 beside what was known before, and that a look begins `every` seconds after the last one, but rests as long as that took:
-a slow store is not asked without a pause.
+a slow store is not asked without a pause; and that no name or error that others write makes what is kept grow.
 
 Concurrency: the thread of a pipeline alone writes its state, in one assignment; `latest` may be read by any thread. A
 thread that hangs in a store leaves its pipeline as it was, with its time, which the page shows; the others go on.
@@ -24,6 +24,7 @@ from leasehold.dashboard.view import Seen, view
 from leasehold.errors import LeaseholdError
 from leasehold.operations.colours import colours
 from leasehold.operations.moves import moves
+from leasehold.printable import excerpt
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class PipelineWatch:
         index = {owner: number for number, owner in enumerate(owners)}
         return {
             "now": self._clock.wall(),
-            "owners": owners,
+            "owners": [excerpt(owner) for owner in owners],
             "at": [one.at for one in samples],
             "partitions": [{p: [index[o], lag] for p, (o, lag) in one.partitions.items()} for one in samples],
         }
@@ -111,9 +112,11 @@ class PipelineWatch:
             self._show(replace(self._seen, error=str(error)))
             return
         assert seen.progress is not None
+        progress = seen.progress.bounded()
+        seen = replace(seen, progress=progress)
         happened = moves(
             self._seen.progress,
-            seen.progress,
+            progress,
             seen.at,
             elapsed=seen.at - self._seen.at,
             expiration=seen.expiration,
@@ -124,7 +127,7 @@ class PipelineWatch:
             self._before.popleft()
         self._seen = seen
         try:
-            self._ring.add(self.name, sample(seen.at, seen.progress), happened)
+            self._ring.add(self.name, sample(seen.at, progress), happened)
             self._not_kept = ""
         except LeaseholdError as error:  # the picture of the past, and not of the present
             if str(error) != self._not_kept:  # once while it stays so

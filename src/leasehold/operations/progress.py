@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leasehold.balancing import Member, target
 from leasehold.balancing.suspects import SUSPECT_AFTER, stands_still
@@ -26,7 +26,9 @@ from leasehold.model import (
     Presence,
     RecordKind,
 )
+from leasehold.printable import LONGEST, shortened
 from leasehold.stores.base import CheckpointStore, OwnershipStore
+from leasehold.stores.names import LONGEST_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,27 @@ class GroupProgress:
     partitions: tuple[PartitionProgress, ...]
     instances: tuple[InstanceProgress, ...]
     unserved: tuple[str, ...]
+
+    def bounded(self) -> GroupProgress:
+        """The same, for whoever keeps looks: names of instances and errors are cut, since others may write any text.
+
+        No store on a server takes a name that is cut here; owners whose names differ behind the cut alone count as one.
+        """
+
+        def name(text: str) -> str:
+            return shortened(text, LONGEST_NAME)
+
+        rows = [
+            replace(
+                row,
+                owner=name(row.owner),
+                asked_by=name(row.asked_by),
+                last_error=shortened(row.last_error, LONGEST),
+            )
+            for row in self.partitions
+        ]
+        instances = [replace(one, owner_id=name(one.owner_id), pipeline=name(one.pipeline)) for one in self.instances]
+        return replace(self, partitions=tuple(rows), instances=tuple(instances))
 
     def _repr_html_(self) -> str:
         """A table with a row for each partition, which notebooks show."""

@@ -165,7 +165,7 @@ class Pipeline {
     say(this.error, seen.error ? `Nothing newer than ${seen.at ? clock(seen.at) : "the start"} is known: ${seen.error}` : "");
     this.showMoves(seen.moves);
     if (!seen.instances) return;
-    Object.assign(this.colours, seen.colours);
+    this.colours = seen.colours; // of those who are here, and of the latest who were
     const [lag, oldest, done, sent, held, rejected, parked] = this.facts;
     say(lag.value, count(seen.lag));
     say(oldest.value, seen.lag ? lasting(seen.lagSeconds) : "none");
@@ -223,6 +223,7 @@ class Pipeline {
       if (this.began) element.classList.add("new");
       this.moves.prepend(element);
     }
+    if (keys.length) this.known = new Set(keys); // a move that is not among the latest any more does not come again
     while (this.moves.children.length > 200) this.moves.lastChild.remove();
     this.began = true;
   }
