@@ -81,9 +81,10 @@ def test_elsewhere_each_look_is_a_result(place: Place) -> None:
         process.communicate()
 
 
-def looked(at: float, progress: GroupProgress) -> Looked:
+def looked(at: float, progress: GroupProgress, *, set_back: float = 0.0) -> Looked:
     rows = [[r.partition, r.owner, r.owner_level, r.age, r.checkpoint, r.end, r.lag] for r in progress.partitions]
-    return Looked(at, progress, Result("flights: 2 partitions", {}, Table("partitions", COLUMNS, rows)), 6.0)
+    result = Result("flights: 2 partitions", {}, Table("partitions", COLUMNS, rows))
+    return Looked(at - set_back, at, progress, result, 6.0)
 
 
 def text_of(screen: Screen) -> str:
@@ -109,6 +110,13 @@ def test_what_is_on_the_screen() -> None:
     screen.last = replace(said, result=replace(said.result, summary="by \x1b]0;x\x07 green\nand blue"))
     assert "by \\x1b]0;x\\x07 green\nand blue" in text_of(screen)
     assert "known: the store is \\x1b[31m away" in text_of(screen)
+
+
+def test_a_clock_that_is_set_back_makes_no_theft_of_a_take_over() -> None:
+    screen = Screen()
+    screen.add(looked(10.0, group(row(age=5.5))))
+    screen.add(looked(11.0, group(row(owner="b/1")), set_back=3_600.0))
+    assert "partition 0 taken over by b from a: a/1 had not renewed for 6 s" in text_of(screen)
 
 
 @pytest.mark.parametrize(("lags", "highest", "said"), [([0, 1, 4, 8], 8, " ▁▄█"), ([0], 0, " "), ([1], 9_999, "▁")])

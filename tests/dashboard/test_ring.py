@@ -172,6 +172,57 @@ def test_names_that_change_at_each_look_and_have_a_megabyte_do_not_make_the_file
     assert reasons["suspected"].endswith("…")
 
 
+def test_a_clock_that_is_set_back_changes_no_rate_and_no_reason_and_leaves_no_future(tmp_path: Path) -> None:
+    clock, ring, done = ManualClock(), Ring(tmp_path / "h.db"), 0
+    owners = ["a/1"]
+
+    def look() -> Seen:
+        nonlocal done
+        done += 10
+        alive = group(row(owner=owners[-1], checkpoint=done, end=done + 20, age=5.5))
+        return Seen(clock.wall(), alive, expiration=6.0)
+
+    def rates(looks: int) -> list[tuple[float, float, float]]:
+        found = []
+        for _ in range(looks):
+            watch.look_once()
+            shown = watch.latest[1]
+            found.append((shown["done"], shown["sent"], shown["partitions"][0]["done"]))
+            clock.advance(2.0)
+        return found
+
+    watch = PipelineWatch("p", look, ring, every=2.0, clock=clock, changed=lambda: None)
+    assert rates(100)[1:] == [(5.0, 5.0, 5.0)] * 99
+    noon = clock.wall()
+    clock.set_wall(noon - 3_600)
+    owners.append("b/1")
+    assert rates(20) == [(5.0, 5.0, 5.0)] * 20
+    [taken] = [move for move in watch.latest[1]["moves"] if move["partition"]]
+    assert (taken["kind"], taken["reason"]) == ("taken over", "a/1 had not renewed for 8 s")
+    assert watch.history(1_800)["at"] == [noon - 3_600 + 2 * number for number in range(20)]
+    clock.set_wall(noon)
+    assert rates(1) == [(5.0, 5.0, 5.0)]
+    assert watch.history(1_800)["at"] == [noon], "the past from before is of another time"
+    ring.close()
+
+
+def test_what_a_page_shows_is_told_anew_where_only_the_time_of_day_has_changed(tmp_path: Path) -> None:
+    clock, ring = ManualClock(), Ring(tmp_path / "h.db")
+    told: list[float] = []
+
+    def look() -> Seen:
+        return Seen(clock.wall(), group(row()))
+
+    watch = PipelineWatch("p", look, ring, every=2.0, clock=clock, changed=lambda: told.append(clock.wall()))
+    for _ in range(3):
+        watch.look_once()
+    clock.set_wall(clock.wall() - 3_600)
+    watch.look_once()
+    assert watch.latest[1]["at"] == clock.wall()
+    assert len(told) == 2
+    ring.close()
+
+
 def test_moves_are_kept_for_a_day_the_latest_first(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "h.db")
     for number in range(KEPT_MOVES // 100 + 2):

@@ -27,10 +27,10 @@ def test_who_is_here_has_a_colour_of_its_own_and_keeps_it() -> None:
 def test_rates_are_of_what_was_done_and_sent_between_two_looks() -> None:
     before = Seen(10.0, group(row(checkpoint=10, end=20), row("1", checkpoint=None, end=5)))
     now = Seen(12.0, group(row(checkpoint=30, end=50), row("1", checkpoint=4, end=5)))
-    shown = view("p", now, known={}, before=before)
+    shown = view("p", now, known={}, before=before, seconds=2.0)
     assert (shown["done"], shown["sent"]) == (12.0, 15.0)
     assert [one["done"] for one in shown["partitions"]] == [10.0, 2.0]
-    back = view("p", Seen(14.0, group(row(checkpoint=0, end=50))), known={}, before=now)
+    back = view("p", Seen(14.0, group(row(checkpoint=0, end=50))), known={}, before=now, seconds=2.0)
     assert back["done"] == 0.0  # a reset is no work
 
 

@@ -151,12 +151,14 @@ def status(
     group, progress = patiently(opened, wait)
     group = replace(group, retention=group.retention if stated is None else stated, timeout=TIMEOUT)
 
-    aside = Counted(pipeline.name, "what is set aside beside its table", group.set_aside, SystemClock())
+    clock = SystemClock()
+    aside = Counted(pipeline.name, "what is set aside beside its table", group.set_aside, clock)
 
     def looked(progress: GroupProgress) -> Looked:
-        at = SystemClock().wall()
+        at, moment = clock.wall(), clock.monotonic()
         times = group.times(progress, at)
-        return Looked(at, progress, describe(pipeline.name, progress, times, aside.latest(), at), group.expiration)
+        result = describe(pipeline.name, progress, times, aside.latest(), at)
+        return Looked(at, moment, progress, result, group.expiration)
 
     if every is None:
         output.show(looked(progress).result)

@@ -33,9 +33,13 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """One look: `result` is what `leasehold status` says of it."""
+    """One look: `result` is what `leasehold status` says of it.
+
+    `at` in seconds since the epoch, `moment` the same by the clock for durations, which nobody sets.
+    """
 
     at: float
+    moment: float
     progress: GroupProgress
     result: Result
     expiration: float
@@ -55,7 +59,7 @@ class Screen:
         """Take in a look."""
         before, now = self.last, looked.progress
         if before is not None:
-            elapsed = looked.at - before.at
+            elapsed = looked.moment - before.moment
             found = moves(before.progress, now, looked.at, elapsed=elapsed, expiration=looked.expiration)
             self.happened.extendleft(reversed(found))
         self.known = colours(self.known, [one.owner_id for one in now.instances] + [r.owner for r in now.partitions])

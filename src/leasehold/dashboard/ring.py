@@ -1,10 +1,11 @@
 """The last day of each pipeline, in a SQLite file that does not grow.
 
 Owns two rings for each pipeline: the last half hour, a sample every 2 seconds, and the last day, one a minute. A sample
-takes the place of the one of a lap ago. A sample names the owner and the lag of each partition; moves are kept for a
-day, the latest thousand. What is written here is of no use but to be looked at: it may be lost with the power, and the
-file may be removed at any time. What cannot be read in it is passed over. Names and errors come cut
-(`GroupProgress.bounded`): with the number of partitions that is what keeps a sample small.
+takes the place of the one of a lap ago. Where the clock was set back, those of later times are dropped: else the page
+would show them as its past when that time comes. A sample names the owner and the lag of each partition; moves are kept
+for a day, the latest thousand. Names and errors come cut (`GroupProgress.bounded`), which keeps a sample small. What is
+written here is of no use but to be looked at: it may be lost with the power, and the file may be removed at any time.
+What cannot be read in it is passed over.
 
 Format 1: the number is in `PRAGMA user_version`. A file with another number is refused by name, and so is one that is
 no file of ours.
@@ -87,7 +88,10 @@ class Ring:
             return
         with self._file.writing(durable=False) as connection:
             for lap in due:
-                number = one.at // lap.step
+                number, last = one.at // lap.step, self._last.get((pipeline, lap.step))
+                if last is None or last > number:
+                    later = "DELETE FROM samples WHERE pipeline = ? AND step = ? AND number > ?"
+                    connection.execute(later, (pipeline, lap.step, number))
                 connection.execute(
                     "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?)",
                     (pipeline, lap.step, number % lap.slots, number, _packed(one)),
@@ -105,13 +109,14 @@ class Ring:
                 )
 
     def samples(self, pipeline: str, seconds: int, most: int = 300, now: float | None = None) -> list[Sample]:
-        """The samples of the last this many seconds, the earliest first, thinned out to `most`."""
+        """The samples of the last this many seconds, the earliest first, thinned out to `most`. None of later times."""
         now = time.time() if now is None else now
         lap = next((lap for lap in LAPS if lap.step * lap.slots >= seconds), LAPS[-1])
         with self._file.reading() as connection:
             rows = connection.execute(
-                "SELECT number, sample FROM samples WHERE pipeline = ? AND step = ? AND number >= ? ORDER BY number",
-                (pipeline, lap.step, int(now - seconds) // lap.step),
+                "SELECT number, sample FROM samples WHERE pipeline = ? AND step = ? AND number BETWEEN ? AND ? "
+                "ORDER BY number",
+                (pipeline, lap.step, int(now - seconds) // lap.step, int(now) // lap.step),
             ).fetchall()
         thinned = rows[:: -(-len(rows) // most)] if len(rows) > most else rows
         read = (_unpacked(number * lap.step, text) for number, text in thinned)

@@ -82,11 +82,10 @@ class Seen:
     expiration: float = math.inf
 
 
-def rates(before: Seen | None, now: Seen) -> tuple[dict[str, float], float]:
-    """Events a second since an earlier look: done, by partition, and sent, in all. Never below 0."""
-    if before is None or before.progress is None or now.progress is None or now.at <= before.at:
+def rates(before: Seen | None, now: Seen, seconds: float) -> tuple[dict[str, float], float]:
+    """Events a second since an earlier look, `seconds` ago: done, by partition, and sent, in all. Never below 0."""
+    if before is None or before.progress is None or now.progress is None or seconds <= 0:
         return {}, 0.0
-    seconds = now.at - before.at
     rows = {row.partition: row for row in before.progress.partitions}
     pairs = [(rows[row.partition], row) for row in now.progress.partitions if row.partition in rows]
     done = {new.partition: max(0, (new.checkpoint or 0) - (old.checkpoint or 0)) / seconds for old, new in pairs}
@@ -94,15 +93,22 @@ def rates(before: Seen | None, now: Seen) -> tuple[dict[str, float], float]:
 
 
 def view(
-    name: str, seen: Seen, *, known: Mapping[str, int], before: Seen | None = None, history: Sequence[Move] = ()
+    name: str,
+    seen: Seen,
+    *,
+    known: Mapping[str, int],
+    before: Seen | None = None,
+    seconds: float = 0.0,
+    history: Sequence[Move] = (),
 ) -> dict[str, Any]:
-    """A pipeline as the page shows it. `before` is an earlier look, for rates; `history` its moves, latest first.
+    """A pipeline as the page shows it. `history` are its moves, latest first, `known` the colours of its owners.
 
-    `known` are the colours of its owners.
+    `before` is a look that was made this many `seconds` earlier, for rates. They do not come from the two times of day:
+    these jump where a clock is set.
     """
     if seen.progress is None:
         return {"name": name, "at": seen.at, "error": excerpt(seen.error), "partitions": [], "moves": _moves(history)}
-    done, sent = rates(before, seen)
+    done, sent = rates(before, seen, seconds)
     rows = seen.progress.partitions
     times: Mapping[str, PartitionTimes] = {}
     if seen.times is not None:

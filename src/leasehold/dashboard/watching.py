@@ -4,6 +4,9 @@ Owns one thread for each pipeline, what it saw last, and the version of that. Pr
 beside what was known before, and that a look begins `every` seconds after the last one, but rests as long as that took:
 a slow store is not asked without a pause; and that no name or error that others write makes what is kept grow.
 
+The time of day says when something was seen, and nothing else: how long ago that was comes from the clock that is never
+set. Where the time of day is set back, the history drops what it has of later times (`ring`).
+
 Concurrency: the thread of a pipeline alone writes its state, in one assignment; `latest` may be read by any thread. A
 thread that hangs in a store leaves its pipeline as it was, with its time, which the page shows; the others go on.
 """
@@ -52,7 +55,8 @@ class PipelineWatch:
         self._look, self._ring, self._clock = look, ring, clock
         self._every, self._changed = every, changed
         self._seen = Seen(0.0)
-        self._before: deque[Seen] = deque()
+        self._before: deque[tuple[float, Seen]] = deque()
+        """The looks of the last seconds, each with its time by the clock for durations."""
         self._known: dict[str, int] = {}
         self._not_kept = ""
         self._stop = threading.Event()
@@ -106,6 +110,7 @@ class PipelineWatch:
 
     def look_once(self) -> None:
         """Look now, keep it, and tell those who show it."""
+        began = self._clock.monotonic()
         try:
             seen = self._look()
         except LeaseholdError as error:
@@ -118,12 +123,12 @@ class PipelineWatch:
             self._seen.progress,
             progress,
             seen.at,
-            elapsed=seen.at - self._seen.at,
+            elapsed=began - self._before[-1][0] if self._before else 0.0,
             expiration=seen.expiration,
         )
         self._known = colours(self._known, _owners(seen, self._seen))
-        self._before.append(seen)
-        while self._before[0].at < seen.at - RATE_OVER and len(self._before) > 2:
+        self._before.append((began, seen))
+        while self._before[0][0] < began - RATE_OVER and len(self._before) > 2:
             self._before.popleft()
         self._seen = seen
         try:
@@ -136,14 +141,17 @@ class PipelineWatch:
         self._show(seen)
 
     def _show(self, seen: Seen) -> None:
-        earlier = self._before[0] if len(self._before) > 1 else None
+        earlier, seconds = None, 0.0
+        if self._before:
+            (first, earlier), (last, _) = self._before[0], self._before[-1]
+            seconds = last - first
         try:
             past = self._ring.moves(self.name, SHOWN_MOVES)
         except LeaseholdError:
             past = []
-        shown = view(self.name, seen, known=self._known, before=earlier, history=past)
+        shown = view(self.name, seen, known=self._known, before=earlier, seconds=seconds, history=past)
         number, former = self.latest
-        if {**former, "at": 0} != {**shown, "at": 0} or shown["at"] - former.get("at", 0) > 10 * self._every:
+        if {**former, "at": 0} != {**shown, "at": 0} or abs(shown["at"] - former["at"]) > 10 * self._every:
             self.latest = number + 1, shown
             self._changed()
 

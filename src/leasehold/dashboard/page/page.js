@@ -191,6 +191,7 @@ class Pipeline {
     say(this.parked.firstChild, `Parked events${first}${since}${next}`);
     this.showRows(this.waiting, "parked", seen.parkedEvents);
     const now = new Map(seen.partitions.map((row) => [row.partition, [row.alive ? row.owner : "", row.lag]]));
+    while (this.samples.length && this.samples[this.samples.length - 1].at > seen.at) this.samples.pop(); // a clock was set back
     const [before, last] = this.samples.slice(-2); // the latest is always there, and moves until it is a step behind
     if (last && last.live && seen.at - before.at < SECONDS[span] / MOST) this.samples.pop();
     this.samples.push({ at: seen.at, live: true, of: (partition) => now.get(partition) });
