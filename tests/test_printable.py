@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.printable import PrintableFormatter, printable, printable_json, printable_lines
+from leasehold.printable import LONGEST, PrintableFormatter, excerpt, printable, printable_json, printable_lines
 
 ANY = st.text(st.characters(exclude_categories=()))
 
@@ -25,6 +25,13 @@ def test_json_says_the_same(text: str) -> None:
     shown = printable_json({text: [text]})
     assert shown.isprintable()
     assert json.loads(shown) == {text: [text]}
+
+
+def test_an_excerpt_is_one_line_that_can_be_read() -> None:
+    assert excerpt("a\nb") == "a\\nb"
+    assert excerpt("x" * LONGEST) == "x" * LONGEST
+    assert excerpt("x" * (LONGEST + 1)) == f"{'x' * (LONGEST - 1)}…"
+    assert len(excerpt("\U000e0001" * 1_000_000)) < 10 * LONGEST
 
 
 @pytest.mark.parametrize("text", ["plain", "späť", "日本語", "emoji 🙂", ""])

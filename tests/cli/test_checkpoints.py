@@ -223,6 +223,8 @@ def test_a_lower_level_and_a_step_back_are_refused_unless_forced(url: str, store
             f"{line()}\n{line('1')}\n{line()}",
             "line 3 of the input: partition 0 of .* is in line 1 of the input already",
         ),
+        ("\n".join([line("0\n1")] * 2), r"line 2 of the input: partition 0\\n1 of .* is in line 1 of the input"),
+        (line(hub=["x" * 100_000]), r"hub is text, and not \['x{1900,2000}…\n"),
     ],
 )
 def test_what_is_no_checkpoint_is_refused_with_its_place(url: str, store: Store, given: str, why: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,23 @@ def test_what_is_held_is_listed_with_who_waits(url: str) -> None:
     assert (shown.exit_code, "0 leases held" in shown.output) == (0, True)
     billing.close()
     other.close()
+
+
+def test_what_others_wrote_into_a_lease_is_one_short_line(url: str, tmp_path: Path) -> None:
+    mine = EntityLeases(url, scope="billing", holder="billing-1", duration=NEVER)
+    hostile = f"blue\x1b[2J\n1 lease held{'x' * 1_000_000}"
+    with mine.hold("order-42"):
+        with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
+            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%owner%'")]
+            for table in tables:
+                connection.execute(f"UPDATE {table} SET owner = ? WHERE owner LIKE 'billing-1%'", (hostile,))
+        header, row, summary = leases("list", url).stdout.splitlines()
+        assert header.startswith("Scope")
+        assert r"blue\x1b[2J\n1 lease held" in row
+        assert len(row) < 3_000
+        assert summary == "1 lease held"
+        [listed] = json.loads(leases("list", url, "--json").stdout)["leases"]
+        assert listed["holder"] == hostile, "programs get it whole"
 
 
 def test_a_broken_lease_is_free_and_its_holder_finds_out(url: str) -> None:

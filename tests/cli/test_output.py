@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, TableOutput, plain
+from leasehold.printable import LONGEST
 
 COLUMNS = (Column("partition", "Partition"), Column("owner", "Owner"), Column("lag", "Lag", right=True))
 LONG = "a name with [brackets] :smile: " * 12
@@ -85,3 +86,12 @@ def test_what_others_wrote_tells_the_terminal_nothing(capsys: pytest.CaptureFixt
     *_, document = said.out.splitlines()
     assert json.loads(document) == {"owner": HOSTILE, "owners": [{"owner": HOSTILE}]}
     assert r"blue\x1b[2J\x9b1m\u202egreen\u2066\r" in said.out
+
+
+def test_a_cell_shows_no_more_than_can_be_read_and_json_has_it_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    large = "x" * 1_000_000
+    for output in (TableOutput(), JsonOutput()):
+        output.show(Result("", {}, Table("owners", [Column("owner", "Owner")], [[large]])))
+    _, row, document = capsys.readouterr().out.splitlines()
+    assert row == f"{'x' * (LONGEST - 1)}…"
+    assert json.loads(document) == {"owners": [{"owner": large}]}

@@ -174,10 +174,11 @@ def test_of_messages_of_queues_it_says_how_many_wait(tmp_path: Path) -> None:
     )
     sink.check_messages(pa.schema({"id": pa.string()}))
     for number in (1, 2):
-        name = MessageName("shop/orders", f"{number}@0", number, 0.0)
+        name = MessageName("shop/orders\x1b\n", f"{number}@0", number, 0.0)
         sink.parked_messages.park(ParkedMessage(name, ("a",), b"{}", ""))
     sink.close()
     said = invoke(tmp_path, "list")
-    assert re.search(r"nothing is parked\n2 messages of the queue shop/orders, the oldest since 2\S+Z", said.output)
+    messages = r"2 messages of the queue shop/orders\\x1b\\n, the oldest since 2\S+Z"
+    assert re.search(f"nothing is parked\n{messages}", said.output)
     (queue,) = invoke.document(tmp_path, "list")["queues"]
-    assert (queue["queue"], queue["messages"]) == ("shop/orders", 2)
+    assert (queue["queue"], queue["messages"]) == ("shop/orders\x1b\n", 2)

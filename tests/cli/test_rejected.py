@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,6 +76,14 @@ def test_a_choice_is_listed_alone(place: Path) -> None:
     assert "an event is PARTITION:SEQUENCE_NUMBER" in wrong.stderr
     for number in (2**63, "1" * 5000):
         assert "an event is PARTITION:SEQUENCE_NUMBER" in invoke(place, "", "--event", f"3:{number}").stderr
+
+
+def test_where_a_row_comes_from_is_on_one_line_whoever_wrote_it(place: Path) -> None:
+    with closing(sqlite3.connect(place / "entities.db")) as connection, connection:
+        connection.execute('UPDATE flights_rejected SET "partition" = ?', ("3\nbody: mine\x1b[2J",))
+    said = invoke(place, "show", "--reason-has", "UTF-8").stdout
+    assert r"partition 3\nbody: mine\x1b[2J, event 2" in said
+    assert [line.partition(":")[0] for line in said.splitlines() if line.startswith("body")] == ["body"]
 
 
 def test_a_body_is_shown_whole_and_printable(place: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.cli.output import span
+from leasehold.cli.output import TableOutput, span
 from leasehold.cli.status import describe
 from leasehold.hubs.base import FirstEvent, HeldBack
 from leasehold.hubs.log.hub import LogHub
@@ -66,6 +66,26 @@ def test_an_instance_without_a_partition_is_named(scene: Scene) -> None:
     assert said.facts["instances"] == ["a/1", "b/2"]
     assert said.table is not None
     assert [column.key for column in said.table.columns][-1] == "lag"
+
+
+def test_what_others_wrote_is_one_short_line_for_people_and_whole_for_programs(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = f"b\n0  z/1  \x1b[2J{'x' * 1_000_000}"
+    scene.announce(hostile)
+    scene.store.update_checkpoints([Checkpoint(scene.group, "0", -1, 5)])
+    scene.own("0", f"a{hostile}", failures=3, last_error=hostile)
+    record = scene.own("1", "c/1")
+    scene.store.ask([Ask(scene.group, "1", record.owner_level, hostile)])
+    said = describe("flights", scene.look())
+    TableOutput().show(said)
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown] == ["Partition", "0", "1", "2", "flights:", "without"]
+    assert all(line.isprintable() and len(line) < 6_000 for line in shown)
+    assert "3 owners in a row came to a bad end and no event was done, taken last: b\\n0" in shown[1]
+    assert shown[2].rstrip().endswith("… waits for it")
+    assert said.facts["instances"] == sorted([f"a{hostile}", hostile, "c/1"])
+    assert said.facts["suspects"] == [{"partition": "0", "failures": 3, "lastError": hostile}]
 
 
 def test_the_dead_do_not_count(scene: Scene) -> None:

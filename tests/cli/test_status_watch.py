@@ -112,6 +112,14 @@ def test_what_is_on_the_screen() -> None:
     assert "known: the store is \\x1b[31m away" in text_of(screen)
 
 
+def test_names_of_a_megabyte_are_cut_and_what_is_said_of_them_is_not() -> None:
+    screen, large = Screen(), f"a{'x' * 1_000_000}/1"
+    screen.add(looked(10.0, group(row(owner=large, age=5.5))))
+    screen.add(looked(11.0, group(row(owner=f"b{large}"))))
+    assert "… had not renewed for 6 s" in text_of(screen).replace("\n", "")
+    assert len(text_of(screen)) < 20_000
+
+
 def test_a_clock_that_is_set_back_makes_no_theft_of_a_take_over() -> None:
     screen = Screen()
     screen.add(looked(10.0, group(row(age=5.5))))

@@ -97,6 +97,14 @@ def test_an_instance_that_owns_nothing_yet_stops_it_too() -> None:
     reset(store, sink)
 
 
+def test_the_name_of_an_instance_is_one_short_line_of_the_refusal() -> None:
+    store = worked_on()
+    store.renew_ownership([], Presence(GROUP, f"b\nleasehold: done{'x' * 1_000_000}/1"))
+    with pytest.raises(UsageError, match=r"in use by b\\nleasehold: done\w+…: a reset") as refused:
+        reset(store, Sink())
+    assert len(str(refused.value)) < 3_000
+
+
 def test_an_instance_that_came_and_went_while_it_began_stops_it() -> None:
     store = worked_on()
 

@@ -1,8 +1,10 @@
 """What a command says: results on stdout, as a table for people or as JSON for programs; all else on stderr.
 
 A command makes one call with both sides of its result, and never asks which of them is wanted. JSON is one
-document a line. A table that does not go to a terminal is as wide as its content: nothing is cut off. What others
-wrote (owner ids, errors, bodies) cannot tell the terminal anything (`leasehold.printable`).
+document a line, and each text in it is whole. A table that does not go to a terminal is as wide as its content. What
+others wrote (owner ids, errors, bodies) cannot tell the terminal anything, and a cell shows no more of it than can be
+read (`leasehold.printable.excerpt`). A summary, and an error, may have lines of ours: whoever writes the sentence takes
+an excerpt of each text of others in it.
 Progress is shown only where stderr is a terminal.
 """
 
@@ -23,7 +25,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from leasehold.cli.options.logs import log_options, logger, logs_json
-from leasehold.printable import printable, printable_json, printable_lines, shortened
+from leasehold.printable import excerpt, printable_json, printable_lines, shortened
 
 _UNLIMITED = 100_000  # columns of a page that is no terminal
 _SHOWN = 160  # characters
@@ -81,6 +83,10 @@ class Column:
     text: Callable[[Any], str] = plain
     hidden: bool = False
 
+    def cell(self, value: object) -> str:
+        """A value as people see it in this column, whoever wrote it."""
+        return excerpt(self.text(value))
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -103,7 +109,7 @@ class Table:
                 table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
         for row in self.rows:
             cells = [(column, value) for column, value in zip(self.columns, row, strict=True) if not column.hidden]
-            table.add_row(*(Text(printable(column.text(value))) for column, value in cells))  # Text: no markup in data
+            table.add_row(*(Text(column.cell(value)) for column, value in cells))  # Text: no markup in data
         return table
 
 

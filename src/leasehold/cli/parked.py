@@ -22,7 +22,7 @@ from leasehold.cli.options.selection import (
     summed_up,
 )
 from leasehold.cli.output import Column, Output, Result, Table, counted, short, utc
-from leasehold.printable import printable
+from leasehold.printable import excerpt, printable
 
 if TYPE_CHECKING:
     from leasehold.operations.left_parked import LeftParked
@@ -83,7 +83,7 @@ def list_(asked: Asked, limit: int, output: Output) -> None:
     none = "no such event is parked" if asked.some else "nothing is parked"
     summary = summed_up(len(listed), "parked event", pipeline.name, limit, none)
     for queue, (count, oldest) in queues.items():
-        summary += f"\n{counted(count, 'message')} of the queue {queue}, the oldest since {utc(oldest)}"
+        summary += f"\n{counted(count, 'message')} of the queue {excerpt(queue)}, the oldest since {utc(oldest)}"
     waiting = [{"queue": queue, "messages": of[0], "oldest": utc(of[1])} for queue, of in queues.items()]
     output.show(Result(summary, {"pipeline": pipeline.name, "queues": waiting}, table))
 
@@ -96,7 +96,7 @@ def show(asked: Asked, output: Output) -> None:
     for row in rows.parked_rows(chosen, 100):
         record, tries = _record(row), counted(row.event.deliveries, "time")
         said = [
-            f"partition {row.id.partition}, event {row.id.sequence_number}, of {json.dumps(record['key'])}",
+            f"partition {printable(row.id.partition)}, event {row.id.sequence_number}, of {json.dumps(record['key'])}",
             f"parked at {record['parkedAt']}, tried {tries}: {printable(row.event.error)}",
             f"body: {printable(str(record['body']))}",
         ]
@@ -155,8 +155,8 @@ def retry(asked: Asked, output: Output) -> None:
             f"\n{counted(tried.tried, 'event')} of a hub that the pipeline does not read any more: tried here, and "
             f"{tried.still_parked} still parked"
         )
-        why = [f"the handler raised {'; '.join(map(printable, tried.errors))}"] if tried.errors else []
-        why += map(printable, tried.refused)
+        why = [f"the handler raised {'; '.join(map(excerpt, tried.errors))}"] if tried.errors else []
+        why += map(excerpt, tried.refused)
         summary += f", since {'; '.join(why)}" if why else ""
         facts |= {"triedHere": tried.tried, "stillParked": tried.still_parked}
         facts |= {"errors": list(tried.errors), "refused": list(tried.refused)}

@@ -106,8 +106,8 @@ def show(asked: Asked, output: Output) -> None:
     _, rows, chosen = _opened(asked)
     for row in rows.rows(chosen, 100):
         record = _record(row)
-        said = [f"partition {row.event.partition}, event {row.event.sequence_number}, row {row.place}"]
-        said += [f"rejected at {row.rejected_at}: {_line(row.reason)}", f"body: {_line(str(record['body']))}"]
+        said = [f"partition {_line(row.event.partition)}, event {row.event.sequence_number}, row {row.place}"]
+        said += [f"rejected at {_line(row.rejected_at)}: {_line(row.reason)}", f"body: {_line(str(record['body']))}"]
         said += [f"with: {_line(row.source)}"] if row.source not in (None, "{}") else []
         output.show(Result(summary="\n".join(said) + "\n", facts=record))
 

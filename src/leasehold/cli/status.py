@@ -17,6 +17,8 @@ from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, counted, output_option, plain, span
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.progress import GroupProgress, PartitionProgress
+from leasehold.printable import excerpt, shortened
+from leasehold.stores.names import LONGEST_NAME
 
 if TYPE_CHECKING:
     from leasehold.operations.group_watch import WatchedGroup
@@ -48,22 +50,23 @@ def _left(retention: float | None) -> Callable[[float | None], str]:
 
 
 def _remark(row: PartitionProgress, times: PartitionTimes | None = None) -> str:
+    """What there is to say of a partition. What others wrote stands at the end, where a cell may cut it off."""
     remarks = []
     if times is not None and times.held_back:
         age = "" if times.held_for is None else f", the oldest for {span(times.held_for)}"
         remarks.append(f"an open transaction holds back {counted(times.held_back, 'offset')} behind the end{age}")
-    if row.unreadable:
-        remarks.append(f"its ownership record cannot be read: {row.unreadable}")
-    if row.asked_by:
-        remarks.append(f"{row.asked_by} waits for it")
-    if row.failures:
-        owners = "1 owner" if row.failures == 1 else f"{row.failures} owners in a row"
-        taken = ", taken last" if row.suspect else ""
-        remarks.append(f"{owners} came to a bad end and no event was done{taken}: {row.last_error}")
     if row.checkpoint is not None and row.checkpoint < row.begin:
         remarks.append(f"the hub has removed what was unread from {row.checkpoint} up to {row.begin}")
     if row.checkpoint is not None and row.checkpoint > row.end:
         remarks.append(f"the hub ends at {row.end}, before what was read: it has lost acknowledged events")
+    if row.unreadable:
+        remarks.append(f"its ownership record cannot be read: {row.unreadable}")
+    if row.asked_by:
+        remarks.append(f"{shortened(row.asked_by, LONGEST_NAME)} waits for it")
+    if row.failures:
+        owners = "1 owner" if row.failures == 1 else f"{row.failures} owners in a row"
+        taken = ", taken last" if row.suspect else ""
+        remarks.append(f"{owners} came to a bad end and no event was done{taken}: {row.last_error}")
     return "; ".join(remarks)
 
 
@@ -204,10 +207,10 @@ def describe(
     summary += _in_time(times) if times and lag else ""
     idle = [one.owner_id for one in instances if not one.partitions]
     if idle:
-        summary += f"\nwithout a partition: {', '.join(idle)}"
+        summary += f"\nwithout a partition: {', '.join(map(excerpt, idle))}"
     if progress.unserved:
         summary += (
-            f"\nno instance takes partitions {', '.join(progress.unserved)}: each that is there has its "
+            f"\nno instance takes partitions {', '.join(map(excerpt, progress.unserved))}: each that is there has its "
             "maximum_partitions, or hangs in a handler and takes none until that returns (its log, and the last error "
             "above, say so). Start another instance, raise maximum_partitions, or kill the one that hangs"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -56,7 +56,8 @@ class Screen:
     known: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, looked: Looked) -> None:
-        """Take in a look."""
+        """Take in a look. Names and errors of others are cut, as moves are told of them."""
+        looked = replace(looked, progress=looked.progress.bounded())
         before, now = self.last, looked.progress
         if before is not None:
             elapsed = looked.moment - before.moment
@@ -98,7 +99,7 @@ class Screen:
     ) -> Iterator[Text]:
         style = _STYLES[self.known[owner]] if owner in self.known else ""
         for column, value in values:
-            yield Text(printable(column.text(value)), style=style if column.key == "owner" else "")
+            yield Text(column.cell(value), style=style if column.key == "owner" else "")
             if column.key == "lag":
                 yield Text(bars(self.lags[partition], highest), style=style)
 

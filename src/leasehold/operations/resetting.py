@@ -48,6 +48,7 @@ from leasehold.model import (
     RecordKind,
 )
 from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
+from leasehold.printable import excerpt
 from leasehold.sinks.base import Watermarked
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
@@ -133,7 +134,7 @@ def _check_partitions(hub: Hub, to: Positions | None) -> None:
 
 def _check_unused(progress: GroupProgress, longest: float) -> None:
     """Refuse a group in which an instance is alive, or was within the `longest` expiration, in seconds."""
-    if alive := [instance.owner_id for instance in progress.instances]:
+    if alive := [excerpt(instance.owner_id) for instance in progress.instances]:
         raise UsageError(
             f"the group is in use by {', '.join(alive)}: a reset under a running instance would be undone by it. Stop "
             f"every instance; one that was killed counts as running for {longest:g} s"

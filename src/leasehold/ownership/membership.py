@@ -19,6 +19,7 @@ from leasehold.errors import AlreadyInUse
 from leasehold.model import OwnershipListing, Presence, owner_name
 from leasehold.notices import NameShared
 from leasehold.ownership.parts import InstanceParts
+from leasehold.printable import excerpt
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class Membership:
                 stranger = True
             else:
                 raise AlreadyInUse(
-                    f"{other.owner_id} of pipeline {other.pipeline!r} works in consumer group "
+                    f"{excerpt(other.owner_id)} of pipeline {excerpt(other.pipeline)!r} works in consumer group "
                     f"{self._parts.group.name!r}, "
                     f"and this is {mine.pipeline!r}: each would see only a part of the events. Give this pipeline a "
                     "consumer group of its own"

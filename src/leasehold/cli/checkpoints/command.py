@@ -14,6 +14,7 @@ from leasehold.cli.options.logs import log_options, remark
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup
+from leasehold.printable import excerpt
 
 if TYPE_CHECKING:
     from leasehold.cli.checkpoints.moves import Move
@@ -265,7 +266,8 @@ def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:
         some = "the checkpoint is" if len(moves) == 1 else f"{len(refused)} of {len(moves)} checkpoints are"
         error = UsageError(f"{some} refused, and nothing was written")
         for move in refused:
-            error.add_note(f"  partition {move.after.partition} of {move.after.group}: {move.refused}")
+            partition, group = excerpt(move.after.partition), excerpt(str(move.after.group))
+            error.add_note(f"  partition {partition} of {group}: {move.refused}")
         if not any(move.impossible for move in refused):
             them = "it" if len(moves) == 1 else "them all"
             error.add_note(f"--force writes {them} nevertheless. `leasehold status` shows whether an instance runs.")
@@ -277,7 +279,7 @@ def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:
             "written; the others are. Stop it and try again"
         )
         for one in lost:
-            error.add_note(f"  {one}")
+            error.add_note(f"  {excerpt(str(one))}")
         raise error
     rows = [
         (
@@ -289,7 +291,7 @@ def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:
         for move in sorted(moves, key=lambda move: _in_order(move.after))
     ]
     groups = sorted({str(move.after.group) for move in moves})
-    summary = f"{counted(len(moves), 'checkpoint')} written for {', '.join(groups)}"
+    summary = f"{counted(len(moves), 'checkpoint')} written for {', '.join(map(excerpt, groups))}"
     output.show(Result(summary, {"groups": groups}, Table("partitions", _COLUMNS, rows)))
 
 

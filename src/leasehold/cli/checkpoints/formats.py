@@ -15,6 +15,7 @@ from pathlib import Path
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup
+from leasehold.printable import excerpt
 from leasehold.stores.checkpoint_data import check_data
 
 Document = Mapping[str, object]
@@ -117,12 +118,13 @@ def read_checkpoints(source: str, format_name: str, group: ConsumerGroup | None)
                 raise ValueError("not a JSON object")
             checkpoint = parse(document, group)
         except (ValueError, RecursionError) as error:  # the latter for brackets in brackets without end
-            raise UsageError(f"{place}: not a checkpoint in the format {format_name}: {error}") from error
+            why = excerpt(str(error))
+            raise UsageError(f"{place}: not a checkpoint in the format {format_name}: {why}") from error
         first = places.setdefault((checkpoint.group, checkpoint.partition), place)
         if first != place:
             raise UsageError(
-                f"{place}: partition {checkpoint.partition} of {checkpoint.group} is in {first} already. Leave one of "
-                "the two out"
+                f"{place}: partition {excerpt(checkpoint.partition)} of {excerpt(str(checkpoint.group))} is in {first} "
+                "already. Leave one of the two out"
             )
         found.append(checkpoint)
     if not found:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from leasehold.errors import UsageError
 from leasehold.model import HIGHEST
+from leasehold.printable import excerpt
 
 VERSION = "v1"
 """The version of the files that is read: what Spark 2.4 to 4.2 write unless they are told otherwise."""
@@ -37,7 +38,7 @@ def committed_places(folder: Path, stream: str) -> dict[str, int]:
     if len(of_the_stream) != 1:
         names = ", ".join(sorted({name for places in streams for name in places})) or "none that is known here"
         how_often = "has not read" if not of_the_stream else "has read by more than one source"
-        raise UsageError(f"{file}: the query {how_often} {stream!r}; its streams: {names}")
+        raise UsageError(f"{file}: the query {how_often} {stream!r}; its streams: {excerpt(names)}")
     return of_the_stream[0]
 
 
