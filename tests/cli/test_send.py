@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from click.testing import CliRunner, Result
 
 from leasehold.cli.app import app
 from leasehold.cli.rows.csv_file import TextKind, kind_of
+from leasehold.cli.send import Account
+from leasehold.hubs.log import payload as log_payload
+from leasehold.hubs.log.format import PRAGMAS
 from leasehold.hubs.log.hub import LogHub
 
 
@@ -335,6 +339,65 @@ def test_a_bad_row_after_others_says_how_many_were_sent(tmp_path: Path) -> None:
     assert f"{bad}, line 4: not a JSON object" in result.stderr
     assert f"By then 5 events had been sent, 2 of them from {bad}" in result.stderr
     assert len(bodies(tmp_path)) == 5
+
+
+def large_rows(path: Path, count: int) -> str:
+    return write(path, "".join(f'{{"id": {number}, "x": "{"x" * 2_000}"}}\n' for number in range(count)))
+
+
+def sent_before(error: str) -> int:
+    """How many events are sent, by the note of an error."""
+    found = re.search(r"By then (\d+) events? had been sent", error)
+    assert found, error
+    return int(found[1])
+
+
+def test_a_full_disk_in_the_middle_says_how_many_were_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, file = write(tmp_path / "good.csv", "id\n1\n2\n"), large_rows(tmp_path / "rows.jsonl", 400)
+    sent(tmp_path, good, "--partition-key", "id")
+    monkeypatch.setattr("leasehold.hubs.log.file.PRAGMAS", (*PRAGMAS, "max_page_count = 50"))  # of 16 KiB
+    failed = send(tmp_path, good, file, "--partition-key", "id", "--batch-rows", "200")
+    assert failed.exit_code == 1
+    assert "make room" in failed.stderr
+    there = sent_before(failed.stderr)
+    assert there == len(bodies(tmp_path)) - 2
+    of_the_file = there - 2
+    assert 200 < of_the_file < 400, "it fails in the middle of a batch"
+    rows = f"its first 200 rows, and {of_the_file - 200} of the next 200, not in the order of the file"
+    assert f"{of_the_file} of them from {file} ({rows}). They stay in the hub." in failed.stderr
+    assert "Nothing has been sent." in send(tmp_path, file, "--partition-key", "id").stderr, "the disk is full already"
+    assert len(bodies(tmp_path)) == there + 2
+
+
+def test_an_event_that_is_too_large_behind_others_says_how_many_were_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_payload, "LARGEST_EVENT", 1_000)
+    monkeypatch.setattr(log_payload, "STORED_BYTES", 1_000)
+    for large in range(8):  # in whichever partition it is
+        place = tmp_path / str(large)
+        place.mkdir()
+        lines = (f'{{"id": {number}, "x": "{"x" * 2_000 * (number == large)}"}}\n' for number in range(8))
+        failed = send(place, write(place / "rows.jsonl", "".join(lines)), "--partition-key", "id")
+        assert "a log takes up to 1,000" in failed.stderr
+        if there := len(bodies(place)):
+            assert sent_before(failed.stderr) == there
+            assert f"({there} of its first 8, not in the order of the file)" in failed.stderr
+        else:
+            assert "Nothing has been sent." in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        (Account(), "Nothing has been sent."),
+        (Account(sending=9), "Of f.csv some of the 9 rows being sent may be in the hub. They stay there."),
+        (Account([4], 0, 0, 9), "By then 4 events had been sent, 0 of them from f.csv, and perhaps more of the 9 rows"),
+        (Account([], 1, 1), "By then 1 event had been sent, 1 of them from f.csv. They stay in the hub."),
+    ],
+)
+def test_a_hub_that_may_have_taken_more_than_it_said(account: Account, said: str) -> None:
+    assert account.sentence(Path("f.csv"), exact=False).startswith(said)
 
 
 def test_nothing_is_made_when_a_file_is_missing(tmp_path: Path) -> None:

@@ -231,6 +231,21 @@ def test_sequence_numbers_start_at_0_and_go_on(hub: LogHub) -> None:
     assert hub.send_table(bodies()) == 0
 
 
+def test_what_sends_a_table_is_told_of_each_transaction(hub: LogHub, path: Path) -> None:
+    told: list[int] = []
+    ends: list[int] = []
+
+    def appended(count: int) -> None:
+        told.append(count)
+        ends.append(sum(end for _, end in (place(LogHub(path), partition) for partition in "01")))
+
+    assert hub.send_table(bodies("a", "b", "c"), appended=appended) == 3
+    assert (sorted(told), ends[-1]) == ([1, 2], 3)
+    assert ends[0] == told[0], "it is on disk by then"
+    hub.send_table(bodies(*["x"] * (STORED_ROWS + 1)), partition="1", appended=appended)
+    assert told[2:] == [STORED_ROWS, 1]
+
+
 def test_an_append_is_one_transaction_and_on_disk(hub: LogHub) -> None:
     statements = _traced(hub, lambda: hub.append(bodies("a", "b"), partition="0"))
     assert [text.split()[0] for text in statements] == ["PRAGMA", "BEGIN", "SELECT", "INSERT", "UPDATE", "COMMIT"]

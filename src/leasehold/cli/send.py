@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import click
 from leasehold.backends import local_file_of, masked
 from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
-from leasehold.errors import ConfigError, LeaseholdError, MissingDependency, UsageError
+from leasehold.errors import ConfigError, LeaseholdError, MissingDependency
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
 
@@ -140,51 +141,94 @@ def _opened(url: str, partitions: int | None) -> Hub:
     return open_hub(url)
 
 
+@dataclass
+class Account:
+    """What is in the hub by now: the events of the files that are done, and of the one at hand.
+
+    Of the file at hand `within` events are known to be there. The first `whole` rows are among them, and the others are
+    of the `sending` rows behind these, which the hub was given last.
+    """
+
+    counts: list[int] = field(default_factory=list)
+    within: int = 0
+    whole: int = 0
+    sending: int = 0
+
+    def add(self, count: int) -> None:
+        """The hub has taken another `count` events."""
+        self.within += count
+
+    def rows_done(self) -> None:
+        """All rows that the hub was given are there."""
+        self.whole, self.sending = self.within, 0
+
+    def file_done(self) -> None:
+        """The next file begins."""
+        self.counts.append(self.within)
+        self.within = self.whole = 0
+
+    def sentence(self, path: Path, *, exact: bool) -> str:
+        """What there is to say when the file at hand, `path`, fails. `exact`: nothing is there but what is known of."""
+        total = sum(self.counts) + self.within
+        exact = exact or not self.sending
+        if not total and exact:
+            return "Nothing has been sent."
+        if not total:
+            return f"Of {path} some of the {self.sending:,} rows being sent may be in the hub. They stay there."
+        said = f"By then {counted(total, 'event')} had been sent, {self.within:,} of them from {path}"
+        if part := self.within - self.whole:
+            some = f"{part:,} of the next" if self.whole else f"{part:,} of its first"
+            whole = f"its first {self.whole:,} rows, and " if self.whole else ""
+            said += f" ({whole}{some} {self.sending:,}, not in the order of the file)"
+        if not exact:
+            said += f", and perhaps more of the {self.sending:,} rows that were being sent"
+        return f"{said}. They stay in the hub."
+
+
 def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output) -> list[int]:
     """Send the files one after another; how many events each had. An error carries a note of what was sent."""
-    send = _sender(hub)
-    counts: list[int] = []
-    before = sent = 0
+    send, account = _sender(hub), Account()
+    before = 0
     try:
         with output.progress("sending", sum(source.size for source in sources)) as done:
             for source in sources:
-                sent = 0
                 for rows in source.rows():
+                    account.sending = len(rows.bodies)
                     with said_when_slow(masked(hub.url)):
-                        sent += send(rows)
+                        send(rows, account.add)
+                    account.rows_done()
                     done(before + rows.bytes_read)
-                counts.append(sent)
+                account.file_done()
                 before += source.size
                 done(before)
     except BaseException as error:
-        if len(counts) < len(sources):
-            _add_account(error, sum(counts) + sent, sent, sources[len(counts)].path)
+        if len(account.counts) < len(sources):
+            path = sources[len(account.counts)].path
+            error.add_note(account.sentence(path, exact=_leaves_nothing(hub) and isinstance(error, Exception)))
         raise
-    return counts
+    return account.counts
 
 
-def _add_account(error: BaseException, total: int, within: int, path: Path) -> None:
-    """Say what has been sent although it failed. Where the hub failed, part of the last batch may be there too."""
-    if isinstance(error, UsageError) and not total:
-        error.add_note("Nothing has been sent.")
-    else:
-        least = "" if isinstance(error, UsageError) else "at least "
-        error.add_note(
-            f"By then {least}{total:,} events had been sent, {least}{within:,} of them from {path}. "
-            "They stay in the hub."
-        )
+def _leaves_nothing(hub: Hub) -> bool:
+    """Whether an append that raises has left nothing in the hub. On a server it may be there all the same."""
+    from leasehold.hubs.log.hub import LogHub
+
+    return isinstance(hub, LogHub)
 
 
-def _sender(hub: Hub) -> Callable[[FileRows], int]:
-    """How rows are sent: as Arrow where the hub takes it. Events without a key keep to one partition."""
+def _sender(hub: Hub) -> Callable[[FileRows, Callable[[int], object]], object]:
+    """How rows are sent: as Arrow where the hub takes it. Events without a key keep to one partition.
+
+    It is given what to call with the number of events each time that some of the rows are in the hub.
+    """
     from leasehold.hubs.log.hub import Keyless, LogHub
 
     if isinstance(hub, LogHub):
         log = hub
-        return lambda rows: log.send_table(rows.table(), keyless=Keyless.ONE_PARTITION)
+        return lambda rows, sent: log.send_table(rows.table(), keyless=Keyless.ONE_PARTITION, appended=sent)
 
-    def as_events(rows: FileRows) -> int:
+    def as_events(rows: FileRows, sent: Callable[[int], object]) -> None:
         pairs = zip(rows.bodies.to_pylist(), rows.keys.to_pylist(), strict=True)
-        return hub.send(Event(body, partition_key="" if key is None else key) for body, key in pairs)
+        sent(hub.send(Event(body, partition_key="" if key is None else key) for body, key in pairs))
 
     return as_events

@@ -21,7 +21,7 @@ import contextlib
 import itertools
 import math
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -161,21 +161,23 @@ class LogHub:
         return range(*self._file.append(partition, encoded, self._clock.wall))
 
     def send_table(
-        self, table: pa.RecordBatch | pa.Table, *, partition: str | None = None, keyless: Keyless = Keyless.IN_TURN
+        self,
+        table: pa.RecordBatch | pa.Table,
+        *,
+        partition: str | None = None,
+        keyless: Keyless = Keyless.IN_TURN,
+        appended: Callable[[int], object] = lambda count: None,
     ) -> int:
         """Append Arrow data durably and return how many events. Columns as for `append`.
 
         All go to `partition` if given; else an event with a partition key goes where its key's hash says,
         and one without where `keyless` says. Events of one key keep their order. Each partition gets one
-        transaction for about 10,000 events; an error leaves appended what was before it.
+        transaction for about 10,000 events; an error leaves appended what was before it. `appended` is called after
+        each transaction with the number of its events. With several partitions these are not the first of the table.
         """
         events = checked(table)
-        if partition is not None:
-            return sum(len(self.append(part, partition=partition)) for part in pieces(events, STORED_ROWS))
-        count = len(self.partition_ids())
-        for chunk in pieces(events, STORED_ROWS * count):
-            for number, part in split(chunk, self._assigned(chunk, count, keyless)):
-                self.append(part, partition=str(number))
+        for place, part in self._parts(events, partition, keyless):
+            appended(len(self.append(part, partition=place)))
         return int(events.num_rows)
 
     def send(self, events: Iterable[Event], *, partition: str | None = None, keyless: Keyless = Keyless.IN_TURN) -> int:
@@ -227,6 +229,15 @@ class LogHub:
     def close(self) -> None:
         """Close this thread's connection; those of other threads close when their threads have ended."""
         self._file.close()
+
+    def _parts(self, events: pa.Table, partition: str | None, keyless: Keyless) -> Iterator[tuple[str, pa.Table]]:
+        """What is appended in one transaction each, with its partition."""
+        if partition is not None:
+            yield from ((partition, part) for part in pieces(events, STORED_ROWS))
+            return
+        count = len(self.partition_ids())
+        for chunk in pieces(events, STORED_ROWS * count):
+            yield from ((str(number), part) for number, part in split(chunk, self._assigned(chunk, count, keyless)))
 
     def _assigned(self, table: pa.Table, count: int, keyless: Keyless) -> pa.Array:
         """The partition of each row, moving on the turn of events without a key."""
