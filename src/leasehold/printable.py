@@ -42,6 +42,12 @@ def excerpt(text: str) -> str:
     return printable(shortened(text, LONGEST))
 
 
+def counted(count: int, what: str) -> str:
+    """This many of something that takes an s, or es, in the plural: `1 batch`, `2,000 batches`."""
+    plural = "es" if what.endswith(("ch", "s", "x")) else "s"
+    return f"{count:,} {what}{'' if count == 1 else plural}"
+
+
 def text_of(value: object) -> str:
     """`str(value)`; of an object whose text cannot be had, what it is."""
     try:

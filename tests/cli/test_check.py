@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from leasehold.cli.app import app
 from leasehold.errors import HubUnavailable
 from leasehold.hubs.log.hub import LogHub
-from leasehold.model import Checkpoint, Event
+from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.operations.checking import DRIVER, PROBE_GROUP, Finding, asked
 from leasehold.sinks import TableSpec, Watermark, open_sink
 from leasehold.sinks.rules.table import FENCE_COLUMNS
@@ -156,6 +156,23 @@ def test_a_table_of_another_pipeline_is_something_to_do(tmp_path: Path, hub: Log
     open_sink("sqlite:///entities.db", spec, base=tmp_path).identity()
     _, checks = checked(tmp_path)
     assert "belongs to the pipeline 'another'" in to_do(checks)[0]
+
+
+def test_records_of_others_are_counted_or_named_as_what_they_are(tmp_path: Path, hub: LogHub) -> None:
+    """What is of no partition of the hub does not count, and what cannot be read is said."""
+    store, group = open_store("sqlite:///stores.db", base=tmp_path), hub.consumer_group("$Default")
+    store.claim_ownership([Ownership(group, name, "a/1", 1) for name in ("0", "1", "7")])
+    store.raise_owner_level([Checkpoint(group, "0", 0, 1), Checkpoint(group, "7", 5, 1)])
+    with closing(sqlite3.connect(tmp_path / "stores.db")) as connection, connection:
+        connection.execute("UPDATE leasehold_ownership SET owner_level = 'high' WHERE partition = '1'")
+    code, checks = checked(tmp_path)
+    assert (code, to_do(checks)) == (0, [])
+    said = [one["said"] for one in checks]
+    assert "it answers; partitions with an owner: 1 of 2" in said
+    assert "it answers; 1 checkpoint of consumer group $Default" in said
+    [unread] = [one for one in said if "cannot be read" in one]
+    assert unread.startswith("the ownership record of partition 1 cannot be read (")
+    assert "the partition is nobody's until" in unread
 
 
 def test_a_consumer_group_of_another_pipeline_or_table_is_something_to_do(tmp_path: Path, hub: LogHub) -> None:

@@ -71,6 +71,13 @@ def test_a_csv_row_becomes_a_json_object(tmp_path: Path) -> None:
     assert document["files"] == [{"file": str(tmp_path / "rows.csv"), "events": 3}]
 
 
+def test_a_csv_row_that_is_too_large_is_named_as_that(tmp_path: Path) -> None:
+    text = f"id,note\n1,a\n2,{'x' * (9 << 20)}\n"
+    result = send(tmp_path, write(tmp_path / "rows.csv", text), "--partition-key", "id", "--partitions", "1")
+    assert result.exit_code == 1
+    assert "a row has more than 4,194,304 bytes" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     [

@@ -61,6 +61,12 @@ def test_files_of_the_page_and_the_headers_of_every_answer(served: Served) -> No
         assert headers["cache-control"] == "no-store"
 
 
+def test_who_asks_for_the_head_of_the_stream_gets_it_and_no_stream(served: Served) -> None:
+    status, headers, body = served.ask("/events", "HEAD")
+    assert (status, headers["content-type"].partition(";")[0], body) == (200, "text/event-stream", "")
+    assert served.ask("/now", "HEAD")[0] == 200
+
+
 def test_the_page_needs_no_address_outside_itself_and_makes_no_markup() -> None:
     for file in PAGE.iterdir():
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")

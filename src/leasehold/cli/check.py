@@ -12,8 +12,9 @@ from leasehold.backends import masked
 from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import said_when_slow
-from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
+from leasehold.cli.output import Column, Output, Result, Table, output_option
 from leasehold.errors import MissingDependency
+from leasehold.printable import counted
 
 if TYPE_CHECKING:
     from leasehold.operations.checking import Finding

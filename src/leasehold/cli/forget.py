@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from leasehold.cli.options.settings import set_option
-from leasehold.cli.output import Output, Result, counted, output_option
-from leasehold.printable import printable
+from leasehold.cli.output import Output, Result, output_option
+from leasehold.printable import counted, printable
 
 
 @click.command(short_help="Remove what is kept of an entity beside the table; its row stays.")

@@ -14,8 +14,9 @@ from leasehold.backends import masked
 from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, said_when_slow
-from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
+from leasehold.cli.output import Column, Output, Result, Table, output_option
 from leasehold.errors import ConfigError
+from leasehold.printable import counted
 from leasehold.stores.base import SchemaChange
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ import click
 from leasehold.backends import masked
 from leasehold.cli.init import check_lasting
 from leasehold.cli.options.waiting import patiently, wait_option
-from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, span
+from leasehold.cli.output import Column, Output, Result, Table, output_option, span
 from leasehold.errors import UsageError
 from leasehold.leases.turns import place_of, whose_place
+from leasehold.printable import counted
 from leasehold.stores.lease_base import LeaseStatus, LeaseStore
 
 

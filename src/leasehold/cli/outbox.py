@@ -21,7 +21,8 @@ from leasehold.cli.options.selection import (
     shown_body,
     summed_up,
 )
-from leasehold.cli.output import Column, Output, Result, Table, counted, short, utc
+from leasehold.cli.output import Column, Output, Result, Table, short, utc
+from leasehold.printable import counted
 
 if TYPE_CHECKING:
     from leasehold.pipeline_file import PipelineFile

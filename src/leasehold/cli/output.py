@@ -55,12 +55,6 @@ def utc(seconds: float) -> str:
     return datetime.fromtimestamp(min(seconds, _LAST), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def counted(count: int, what: str) -> str:
-    """This many of something that takes an s, or es, in the plural: `1 batch`, `2,000 batches`."""
-    plural = "es" if what.endswith(("ch", "s", "x")) else "s"
-    return f"{count:,} {what}{'' if count == 1 else plural}"
-
-
 def span(seconds: float) -> str:
     """A length of time as people read it, in its two largest units: `0.3 s`, `5 m 10 s`, `2 h 3 m`, `6 d 4 h`."""
     if seconds < 60:

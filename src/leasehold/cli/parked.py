@@ -21,8 +21,8 @@ from leasehold.cli.options.selection import (
     shown_body,
     summed_up,
 )
-from leasehold.cli.output import Column, Output, Result, Table, counted, short, utc
-from leasehold.printable import excerpt, printable
+from leasehold.cli.output import Column, Output, Result, Table, short, utc
+from leasehold.printable import counted, excerpt, printable
 
 if TYPE_CHECKING:
     from leasehold.operations.left_parked import LeftParked

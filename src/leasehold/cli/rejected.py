@@ -20,8 +20,9 @@ from leasehold.cli.options.selection import (
     limit,
     shown_body,
 )
-from leasehold.cli.output import Column, Output, Result, Table, counted, short
+from leasehold.cli.output import Column, Output, Result, Table, short
 from leasehold.errors import MissingDependency
+from leasehold.printable import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,9 +22,10 @@ import click
 
 from leasehold.cli.options.logs import show_warnings
 from leasehold.cli.options.settings import set_option
-from leasehold.cli.output import Output, Result, counted, output_option
+from leasehold.cli.output import Output, Result, output_option
 from leasehold.cli.stop_signals import stop_on_signals
 from leasehold.errors import MissingDependency
+from leasehold.printable import counted
 
 if TYPE_CHECKING:
     from leasehold.notices import Notices

@@ -16,10 +16,11 @@ import click
 
 from leasehold.backends import local_file_of, masked
 from leasehold.cli.options.waiting import said_when_slow
-from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
+from leasehold.cli.output import Column, Output, Result, Table, output_option
 from leasehold.errors import ConfigError, LeaseholdError, MissingDependency
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
+from leasehold.printable import counted
 
 if TYPE_CHECKING:
     from leasehold.cli.rows.row_file import FileRows, RowFile

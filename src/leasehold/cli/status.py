@@ -14,10 +14,10 @@ import click
 from leasehold.backends import masked
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, wait_option
-from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, counted, output_option, plain, span
+from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, output_option, plain, span
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.progress import GroupProgress, PartitionProgress
-from leasehold.printable import excerpt, shortened
+from leasehold.printable import counted, excerpt, shortened
 from leasehold.stores.names import LONGEST_NAME
 
 if TYPE_CHECKING:

@@ -126,6 +126,8 @@ class Dashboard:
 
     async def _events(self, request: Request) -> Response:
         headers = {"x-accel-buffering": "no"}
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream", headers=headers)
         return StreamingResponse(self._stream(), media_type="text/event-stream", headers=headers)
 
     async def _stream(self) -> AsyncIterator[str]:

@@ -104,8 +104,9 @@ class EntityEvent:
     fence              rises with each owner of the partition: what a handler writes elsewhere can refuse lower ones
     late               whether it came after a later one of its entity (`spread`); never in one partition
     delivery           which try this is, from 1; tries in an outage are not counted
-    batch_id           on Spark the id of the batch that it was read or tried with, as the log has it; "" elsewhere.
-                       What comes again may come in another batch: `id` is what an event is known by
+    batch_id           on Spark the id of the batch that it was read or tried with, as the log has it; "" elsewhere, and
+                       for a parked event that is tried between batches. What comes again may come in another batch:
+                       `id` is what an event is known by
     """
 
     key: Any

@@ -20,8 +20,10 @@ from leasehold.backends import masked
 from leasehold.errors import AlreadyInUse, LeaseholdError, SinkError, UsageError, is_transient
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub, TellsTimes
-from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence
+from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence, RecordKind
+from leasehold.ownership.skipping import MEANS
 from leasehold.ownership.starting import check_binding, check_levels
+from leasehold.printable import counted, excerpt
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
 from leasehold.sinks.base import Sink
@@ -98,7 +100,14 @@ def look_at_hub(
     try:
         known = hub.partition_properties()
         events = sum(max(0, one.end - one.begin) for one in known.values())
-        yield Finding("hub", place, bool(known), f"{len(known)} partitions with {events:,} events", "Add partitions")
+        said = f"{counted(len(known), 'partition')} with {counted(events, 'event')}"
+        yield Finding(
+            "hub",
+            place,
+            bool(known),
+            said,
+            "Add partitions",
+        )
         if start is None:
             return
         if unknown := sorted(set(share or ()) - known.keys()):
@@ -112,7 +121,7 @@ def look_at_hub(
             yield Finding("start", place, False, said, "Set source.starting_position = earliest, or a later one")
         elif wanted:
             unread = sum(max(0, known[name].end - number) for name, number in wanted.items())
-            yield Finding("start", place, True, f"without checkpoints, a start would read {unread:,} events")
+            yield Finding("start", place, True, f"without checkpoints, a start would read {counted(unread, 'event')}")
         yield from _retention(hub, place, retention, timeout)
     finally:
         hub.close()
@@ -145,7 +154,7 @@ def look_at_receiver(url: str, place: str) -> Iterator[Finding]:
         return
     hub = open_hub(url)
     try:
-        yield Finding("outbox", place, True, f"{len(hub.partition_ids())} partitions to send to")
+        yield Finding("outbox", place, True, f"{counted(len(hub.partition_ids()), 'partition')} to send to")
     finally:
         hub.close()
 
@@ -192,14 +201,20 @@ def look_at_store(part: str, url: str, place: str, hub_url: str, group: str, *, 
         try:
             records = hub.consumer_group(group)
             probe = hub.consumer_group(PROBE_GROUP)
+            known = hub.partition_ids()
         finally:
             hub.close()
         if part == "checkpoint store":
-            said = f"it answers; {len(store.list_checkpoints(records))} checkpoints of consumer group {group}"
+            count = sum(one.partition in known for one in store.list_checkpoints(records))
+            yield Finding(part, place, True, f"it answers; {counted(count, 'checkpoint')} of consumer group {group}")
         else:
             listing = store.list_ownership(records)
-            said = f"it answers; {sum(bool(one.owner_id) for one in listing.records)} partitions have an owner"
-        yield Finding(part, place, True, said)
+            owned = sum(bool(one.owner_id) and one.partition in known for one in listing.records)
+            yield Finding(part, place, True, f"it answers; partitions with an owner: {owned} of {len(known)}")
+            for one in listing.unreadable:
+                if one.kind is RecordKind.OWNERSHIP and one.name in known:
+                    said = f"the ownership record of partition {one.name} cannot be read ({excerpt(one.reason)})"
+                    yield Finding(part, place, True, f"{said}: {MEANS[one.kind]}")
         if store.features.presence:
             me = str(OwnerId("check"))
             store.renew_ownership([], Presence(probe, me))
@@ -289,7 +304,7 @@ def look_at_table(
             )
             remedy = "to go on where a former reader stopped, `leasehold checkpoints import` first"
             yield Finding("start", DRIVER, True, f"{said}; {remedy}")
-        rows = f"{count:,} rows, {len(marks)} partitions have been applied"
+        rows = f"{counted(count, 'row')}, of {counted(len(marks), 'partition')}"
         yield Finding("table", DRIVER, True, rows if checkpoints is None else f"{rows}; the checkpoints agree with it")
 
     return look

@@ -13,13 +13,14 @@ from leasehold.notices import Notices, RecordSkipped
 
 logger = logging.getLogger(__name__)
 
-_MEANS = {
+MEANS = {
     RecordKind.OWNERSHIP: "the partition is nobody's until the record has not been written for the partition "
     "expiration; where its ETag or age cannot be read either, until somebody removes it",
     RecordKind.PRESENCE: "this instance is not counted unless it owns something",
     RecordKind.ASK: "nobody is waited for",
     RecordKind.CHECKPOINT: "the partition is not taken until somebody says where to go on: `leasehold checkpoints set`",
 }
+"""What follows from a record that cannot be read, by its kind."""
 
 
 class Skipping:
@@ -36,12 +37,12 @@ class Skipping:
         before = {(one.kind, one.name) for one in self._told}
         for key, one in now.items():
             if key not in before:
-                self._say(one.group, one.kind, one.name, one.reason, _MEANS[one.kind])
+                self._say(one.group, one.kind, one.name, one.reason, MEANS[one.kind])
         self._told = frozenset(now.values())
 
     def tell_checkpoint(self, group: ConsumerGroup, partition: str) -> None:
         """Tell of a partition whose checkpoint is there and cannot be read."""
-        self._tell_once(group, partition, RecordKind.CHECKPOINT, "cannot be read", _MEANS[RecordKind.CHECKPOINT])
+        self._tell_once(group, partition, RecordKind.CHECKPOINT, "cannot be read", MEANS[RecordKind.CHECKPOINT])
 
     def tell_unannounced(self, group: ConsumerGroup, partition: str) -> None:
         """Tell of a partition that was claimed, and whose checkpoint the store could not write."""

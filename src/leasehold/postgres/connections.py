@@ -58,6 +58,8 @@ _PAUSES = Backoff(0.002, 0.05)
 ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 _UNKNOWN_HERE = re.compile(r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry)")
 """What a server says that does not let this user in. In another language it is waited for a moment, as an outage."""
+_LOCKED = ". Another session holds a lock that this waits for: pg_locks and pg_stat_activity say which one"
+
 _SET = (
     "SELECT pg_catalog.count(pg_catalog.set_config(name, value, false)) "
     "FROM pg_catalog.json_each_text(%s::pg_catalog.json) AS given(name, value)"
@@ -319,7 +321,7 @@ class Connections:
     def _meaning(self, error: psycopg.Error) -> LeaseholdError:
         said = _first_line(error)
         if passes(error):
-            away = self._errors.unavailable(f"{self.shown}: {said}")
+            away = self._errors.unavailable(f"{self.shown}: {said}{_LOCKED if error.sqlstate == '55P03' else ''}")
             return lasting(away) if _UNKNOWN_HERE.search(str(error)) else away
         if isinstance(error, psycopg.errors.UndefinedTable) and not in_a_function(error):
             return self._errors.gone(self.shown, said)

@@ -11,10 +11,10 @@ import click
 from leasehold.backends import masked
 from leasehold.cli.checkpoints.place import Named, Opened, group_options, open_place
 from leasehold.cli.options.logs import log_options, remark
-from leasehold.cli.output import Column, Output, Result, Table, counted, output_option
+from leasehold.cli.output import Column, Output, Result, Table, output_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup
-from leasehold.printable import excerpt
+from leasehold.printable import counted, excerpt
 
 if TYPE_CHECKING:
     from leasehold.cli.checkpoints.moves import Move

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from leasehold.cli.options.settings import set_option
-from leasehold.cli.output import counted, output_option
+from leasehold.cli.output import output_option
 from leasehold.errors import ConfigError
+from leasehold.printable import counted
 
 if TYPE_CHECKING:
     from leasehold.pipeline_file import PipelineFile

@@ -9,10 +9,11 @@ import click
 from leasehold.backends import masked
 from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.waiting import said_when_slow
-from leasehold.cli.output import Output, Result, counted, output_option
+from leasehold.cli.output import Output, Result, output_option
 from leasehold.cli.stop_signals import stop_on_signals
 from leasehold.errors import LeaseholdError, QueueUnavailable, may_pass
 from leasehold.operations.bridging import REMEMBER, Bridge, Bridged
+from leasehold.printable import counted
 from leasehold.queues.keys import key_by
 from leasehold.waiting import sentence
 

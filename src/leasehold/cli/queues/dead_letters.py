@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from leasehold.cli.options.selection import ListedByDefault, all_of, check_named, limit, shown_body
-from leasehold.cli.output import Column, Output, Result, Table, counted, output_option, short
-from leasehold.printable import printable
+from leasehold.cli.output import Column, Output, Result, Table, output_option, short
+from leasehold.printable import counted, printable
 
 if TYPE_CHECKING:
     from leasehold.operations.dead_letters import Done, Selection

@@ -169,6 +169,8 @@ class CsvFile(RowFile):
             yield
         except pa.ArrowInvalid as error:
             text = str(error).partition("\n")[0]
+            if "straddling object" in text:
+                self.refuse(f"a row has more than {_BLOCK:,} bytes, or several are not parted by line ends")
             found = re.search(r"Row #(\d+): ", text)
             if not found:
                 raise

@@ -29,7 +29,7 @@ class StopReason(StrEnum):
     SHUTDOWN = "the processor is stopped"
     OWNERSHIP_LOST = "another instance owns the partition, or may"
     HANDED_OVER = "another instance has asked for the partition"
-    FAILED = "a handler raised"
+    FAILED = "a handler raised, or the events could not be read"
 
 
 class EndingStep(Enum):
