@@ -114,6 +114,18 @@ def test_what_is_there_already_is_compared(tmp_path: Path, hub: LogHub) -> None:
     assert "leasehold reset" in problem
 
 
+def test_stores_that_are_gone_under_a_table_are_something_to_do(tmp_path: Path, hub: LogHub) -> None:
+    """A start would make them anew, and refuse to go on: where is not known."""
+    spec = TableSpec(name="flights", pipeline="flights", keys=("id",))
+    sink = open_sink("sqlite:///entities.db", spec, base=tmp_path)
+    sink.check(pa.schema([("id", pa.string()), *((name, pa.string()) for name in FENCE_COLUMNS)]))
+    sink.set_watermarks(hub.identity, {"1": Watermark(2, 4, whole=True)})
+    [problem] = to_do(checked(tmp_path)[1])
+    assert "level 4 of partition 1, and the checkpoint store knows 0" in problem
+    assert "leasehold reset" in problem
+    assert not (tmp_path / "stores.db").exists()
+
+
 def test_events_that_are_gone_before_they_were_read_are_something_to_do(tmp_path: Path, hub: LogHub) -> None:
     """A start would end with `DataLoss`; with `fail_on_data_loss` off it goes on, and the check still says so."""
     store = open_store("sqlite:///stores.db", base=tmp_path)

@@ -122,7 +122,8 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> lis
     )
     from leasehold.sinks import open_sink
     from leasehold.stores import open_store
-    from leasehold.stores.base import TellsWhetherMade
+    from leasehold.stores.base import CheckpointStore, TellsWhetherMade
+    from leasehold.stores.stand_ins import NoCheckpoints
 
     hub, group = pipeline.hub_url, pipeline.source.consumer_group
     start = Positions.parse(pipeline.source.starting_position, "source.starting_position")
@@ -140,11 +141,11 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> lis
                 found += asked(part, DRIVER, probe, timeout)
 
     def look_at_the_table() -> list[Finding]:
-        checkpoints = None
+        checkpoints: CheckpointStore | None = None
         if pipeline.checkpoint_url is not None:
             opened = open_store(pipeline.checkpoint_url, timeout=timeout)
-            if not isinstance(opened, TellsWhetherMade) or opened.is_made():
-                checkpoints = opened
+            is_made = not isinstance(opened, TellsWhetherMade) or opened.is_made()
+            checkpoints = opened if is_made else NoCheckpoints()  # a start makes it, and finds nothing in it
         sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
         reads = Reads(pipeline.ownership.partitions, pipeline.source.fail_on_data_loss)
         return list(look_at_table(sink, checkpoints, hub, group, str(pipeline.path), reads=reads)())

@@ -101,13 +101,7 @@ def look_at_hub(
         known = hub.partition_properties()
         events = sum(max(0, one.end - one.begin) for one in known.values())
         said = f"{counted(len(known), 'partition')} with {counted(events, 'event')}"
-        yield Finding(
-            "hub",
-            place,
-            bool(known),
-            said,
-            "Add partitions",
-        )
+        yield Finding("hub", place, bool(known), said, "Add partitions")
         if start is None:
             return
         if unknown := sorted(set(share or ()) - known.keys()):
