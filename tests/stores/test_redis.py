@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from leasehold.balancing.unreadable import sort_out
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership, Presence
 from leasehold.stores import open_lease_store, open_store
@@ -327,6 +328,35 @@ def test_after_the_clock_stepped_back_a_record_ages_from_its_next_listing(redis_
     for written_at in (second.records[0].last_modified, second.presences[0].last_modified):
         assert 0.05 <= second.as_of - written_at < 60
     assert store.renew_ownership([claimed]), "its ETag is still the same"
+
+
+@pytest.mark.parametrize("digits", [b"%d" % (4_102_444_800 * 10**6), b"9" * 30, b"9" * 5_000])
+@pytest.mark.parametrize("identity", [b'["other/1", -7]', b'["other/1", 7]'], ids=["unreadable", "readable"])
+def test_a_record_from_the_future_is_free_one_expiration_after_somebody_has_seen_it(
+    redis_server: RedisServer, digits: bytes, identity: bytes
+) -> None:
+    store, group, expiration = RedisStore(redis_server.url, timeout=NEVER), new_group(), 30.0
+    claim(store, group)
+    with redis.Redis(port=redis_server.port) as other:
+        [key] = other.keys(f"*{group.hub}*:ownership")
+        etag, _, _, rest = other.hget(key, "0").split(b"\n")
+        other.hset(key, "0", b"\n".join((etag, digits, identity, rest)))
+
+        def age() -> float:
+            listing = store.list_ownership(group)
+            [modified] = [
+                *(record.last_modified for record in listing.records),
+                *(unreadable.last_modified for unreadable in listing.unreadable),
+            ]
+            return listing.as_of - modified
+
+        assert age() == 0.0, "it begins to age"
+        parts = other.hget(key, "0").split(b"\n")
+        parts[1] = b"%d" % (int(parts[1]) - round(expiration * 1e6))
+        other.hset(key, "0", b"\n".join(parts))
+        assert expiration <= age() < 2 * expiration
+    seen = store.list_ownership(group)
+    assert sort_out(seen, expiration, store_suspected=False).aside == frozenset()
 
 
 def test_after_the_clock_stepped_back_a_session_lives_for_its_duration(redis_server: RedisServer, prefix: str) -> None:

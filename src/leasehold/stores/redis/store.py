@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import secrets
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -38,6 +39,7 @@ from leasehold.model import (
     RecordKind,
     Unreadable,
 )
+from leasehold.printable import shortened
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.checkpoint_data import data_text, with_data
 from leasehold.stores.names import check_group, check_name, check_records, legible
@@ -227,7 +229,10 @@ def _pairs(flat: Sequence[str]) -> Iterable[_Pair]:
 
 
 def _seconds(microseconds: str) -> float:
-    return int(microseconds) / 1e6
+    """A time as the scripts write it, and bring it back from the future: in digits. Of very many, it is infinite."""
+    if not re.fullmatch("-?[0-9]+", microseconds):
+        raise ValueError(f"not a time in microseconds: {shortened(repr(microseconds), 40)}")
+    return float(microseconds) / 1e6
 
 
 def _values(record: Ownership, etag: str) -> tuple[str, str, str]:
