@@ -100,3 +100,15 @@ def test_what_is_not_granted_is_not_had(postgres_url: str, redis_url: str) -> No
         limited.execute("CREATE TABLE leasehold_other (a int)")
     with pytest.raises(StoreError, match="perm"):
         claim(open_store(f"{redis_url}?prefix=other", timeout=NEVER), new_group())
+
+
+def test_a_key_of_the_wrong_kind_is_named_with_these_rights(redis_server: RedisServer, redis_url: str) -> None:
+    group = new_group()
+    store = open_store(redis_url, timeout=NEVER)
+    claim(store, group)
+    with redis.Redis(port=redis_server.port) as other:
+        [key] = other.keys(f"*{group.hub}*:ownership")
+        other.delete(key)
+        other.set(key, "a string")
+    with pytest.raises(StoreError, match=f"{group.hub}.*:ownership is not Leasehold's: what it holds is no hash"):
+        store.list_ownership(group)

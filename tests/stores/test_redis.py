@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +15,9 @@ import redis
 
 from leasehold.balancing.unreadable import sort_out
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable
-from leasehold.model import Checkpoint, ConsumerGroup, Ownership, Presence
+from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, Presence
 from leasehold.stores import open_lease_store, open_store
-from leasehold.stores.base import SchemaChange
+from leasehold.stores.base import PipelineBinding, SchemaChange
 from leasehold.stores.redis.leases import RedisLeaseStore
 from leasehold.stores.redis.store import RedisStore
 from leasehold.testing.stores.groups import at_once, groups_alike, new_group
@@ -227,6 +228,48 @@ def test_a_process_looks_at_the_version_again(
         other.set(f"{prefix}:version:stores", 99)
         with pytest.raises(StoreError, match="has version 99"):
             store.list_checkpoints(group)
+
+
+# What others have written under its keys
+
+
+def test_a_key_that_holds_a_value_of_the_wrong_kind_is_named_with_the_remedy(
+    redis_server: RedisServer, prefix: str
+) -> None:
+    url, group = f"{redis_server.url}?prefix={prefix}", ConsumerGroup("n", "h", "g")
+    other_group = ConsumerGroup("n", "h", "another")
+    store, leases = RedisStore(url, timeout=NEVER), RedisLeaseStore(url, timeout=NEVER)
+    claims = [Ownership(one, "0", "me", 1) for one in (other_group, group)]
+    session = leases.open_session("me", NEVER)
+    binding = PipelineBinding("p", "s")
+    calls: list[tuple[str, str, Callable[[], object]]] = [
+        ("{n/h/g}:ownership", "hash", lambda: store.list_ownership(group)),
+        ("{n/h/g}:ownership", "hash", lambda: store.claim_ownership(claims)),
+        ("{n/h/g}:presence", "hash", lambda: store.list_ownership(group)),
+        ("{n/h/g}:ask", "hash", lambda: store.ask([Ask(group, "0", 1, "me")])),
+        ("{n/h/g}:checkpoint", "hash", lambda: store.list_checkpoints(group)),
+        ("{n/h/g}:binding", "string", lambda: store.bind_pipeline(group, binding)),
+        ("{leases}:scope:fence", "hash", lambda: leases.acquire(session, "fence", ["a"])),
+        ("{leases}:scope:fence", "hash", lambda: leases.list_leases("fence")),
+        ("{leases}:scope:fence", "hash", lambda: leases.list_leases("fence", ["a"])),
+        ("{leases}:scopes", "hash", leases.list_leases),
+        ("{leases}:sessions", "hash", lambda: leases.open_session("me", NEVER)),
+        ("{leases}:fence", "string", lambda: leases.acquire(leases.open_session("me", NEVER), "fence", ["a"])),
+        ("version:stores", "string", lambda: RedisStore(url, timeout=NEVER).list_ownership(group)),
+    ]
+    with redis.Redis(port=redis_server.port) as other:
+        for name, kept, call in calls:
+            key = f"{prefix}:{name}"
+            other.delete(key)
+            if kept == "hash":
+                other.set(key, "a string")
+            else:
+                other.sadd(key, "a member")
+            said = f"the key {key} is not Leasehold's: what it holds is no {kept}. Delete it, or take another prefix"
+            with pytest.raises(StoreError, match=re.escape(said)):
+                call()
+            other.delete(key)
+            call()
 
 
 # Its connections

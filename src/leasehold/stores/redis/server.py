@@ -24,7 +24,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from inspect import signature
 from typing import Any
 from urllib.parse import quote
@@ -50,6 +50,9 @@ FIRST = 1
 KNOWN = {"stores": 2, "leases": 1}
 """The highest version that this release can read, by component. It is raised by what needs it (`need`), not before:
 until then older releases read everything, and from then on they are refused."""
+
+_STRINGS = {"fence", "binding"}
+"""Which kinds of keys hold a string, beside the version. All others hold a hash."""
 
 LOOK_AGAIN = 60.0
 """Seconds after which a process looks at the version again: another one may have raised it, or removed all keys."""
@@ -79,6 +82,7 @@ _AWAY = (
 _CODES = "LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|CLUSTERDOWN|MASTERDOWN|TRYAGAIN|UNBLOCKED"
 _AWAY_REPLY = re.compile(rf"(?:^|: -)((?:{_CODES})\b.*)", re.DOTALL)
 """What a server answers while it refuses writes, in a failover too. The error of a script has it in its middle."""
+_WRONG_KIND = "wrong kind of value"
 _NO_CLUSTER = "Cluster mode is not enabled"
 
 _deadline = threading.local()
@@ -133,6 +137,10 @@ class Script:
         self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
+class WrongKind(StoreError):
+    """A key holds another kind of value than is kept there: somebody else has written it."""
+
+
 Call = tuple[Script, Sequence[str], Sequence[str]]
 """A script, the keys that it uses, and its arguments."""
 
@@ -172,14 +180,14 @@ class RedisServer:
 
     def call(self, script: Script, keys: Sequence[str], values: Sequence[str]) -> Any:
         """Run a script as one request, and return its answer."""
-        with self._in_time():
+        with self._in_time(keys):
             return self._run(self._client(), script, keys, values)
 
     def calls(self, calls: Sequence[Call]) -> list[Any]:
         """Run several scripts, as one request unless they are on several nodes, and return their answers."""
         if len(calls) == 1:
             return [self.call(*calls[0])]
-        with self._in_time():
+        with self._in_time([key for _, keys, _ in calls for key in keys]):
             client = self._client()
             if self._cluster:
                 return [self._run(client, *call) for call in calls]
@@ -192,10 +200,10 @@ class RedisServer:
                 for call, answer in zip(calls, answers, strict=True)
             ]
 
-    def command(self, *words: str | int) -> Any:
-        """Run one command as one request, and return its answer."""
-        with self._in_time():
-            return self._client().execute_command(*words)
+    def command(self, name: str, key: str, *words: str | int) -> Any:
+        """Run one command about one key as one request, and return its answer."""
+        with self._in_time([key]):
+            return self._client().execute_command(name, key, *words)
 
     def create_schema(self) -> SchemaChange:
         """Mark the data with its version, which the first use does too, and say what was done."""
@@ -301,7 +309,8 @@ class RedisServer:
             )
 
     @contextmanager
-    def _in_time(self) -> Iterator[None]:
+    def _in_time(self, keys: Sequence[str] = ()) -> Iterator[None]:
+        """Until the deadline, with the client's errors in our words; `keys` are those that are used."""
         _deadline.at = time.monotonic() + self.timeout
         try:
             yield
@@ -322,7 +331,25 @@ class RedisServer:
         except exceptions.RedisError as error:
             if found := _AWAY_REPLY.search(str(error)):
                 raise StoreUnavailable(f"{self.shown}: {found[1]}") from error
+            if _WRONG_KIND in str(error):
+                raise WrongKind(f"{self.shown}: {self._wrong_kind([self._version_key, *keys])}") from error
             raise StoreError(f"{self.shown}: {error}") from error
+
+    def _wrong_kind(self, keys: Sequence[str]) -> str:
+        """Which of these keys holds a value of the wrong kind, which the server does not say, and what to do.
+
+        Reads each as what is kept there: an instance with the least rights may do that, and may not ask for a type.
+        """
+        remedy = "Delete it, or take another prefix (?prefix=NAME) or another database (/NUMBER) in the URL"
+        with suppress(exceptions.RedisError, OSError), closing(self._connected()) as client:
+            for key in dict.fromkeys(keys):
+                is_string = key == self._version_key or key.rpartition("}:")[2] in _STRINGS
+                try:
+                    client.execute_command(*(("GET", key) if is_string else ("HGET", key, "")))
+                except exceptions.ResponseError:
+                    kept = "string" if is_string else "hash"
+                    return f"the key {key} is not Leasehold's: what it holds is no {kept}. {remedy}"
+        return f"one of the keys {', '.join(keys)} holds a value of the wrong kind. {remedy}"
 
 
 def _read(answer: Any) -> Any:
