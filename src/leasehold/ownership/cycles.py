@@ -1,7 +1,8 @@
 """What is kept of dispatch cycles: how many have ended, when the next is due, and what trouble they are in.
 
-Owns the log of trouble: a line when it begins, when it changes and when it ends, however many cycles it takes. The
-dispatch thread writes; any thread may ask how many cycles have ended, or wait for one.
+Owns the log of trouble: a line when each trouble begins and when all are over, however many cycles they take, and
+however they take turns. A trouble is over that did not come back for `OVER` intervals of balancing. The dispatch thread
+writes; any thread may ask how many cycles have ended, or wait for one.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from leasehold.notices import CycleBegun, CycleEnded, CycleFailed
 from leasehold.ownership.holds import Holds
 from leasehold.ownership.pace import Outcome, pause_after
 from leasehold.ownership.parts import InstanceParts
+from leasehold.told import Told
 
 logger = logging.getLogger(__name__)
+
+OVER = 2.0
+"""Intervals of balancing: in each of them, an instance that is well runs a cycle."""
 
 
 class Cycles:
@@ -25,7 +30,8 @@ class Cycles:
         self._changed = threading.Condition()
         self._ended = 0
         self._begun = False
-        self._trouble = self._told_before = ""
+        self._told = Told()
+        self._troubled = False
         self.due = parts.clock.monotonic()
 
     @property
@@ -41,7 +47,6 @@ class Cycles:
 
     def begin(self) -> None:
         """A cycle begins."""
-        self._told_before, self._trouble = self._trouble, ""
         if not self._begun:
             self._begun = True
             parts = self._parts
@@ -50,13 +55,15 @@ class Cycles:
     def tell_trouble(self, what: str, error: Exception) -> None:
         """A store or hub is away or refuses."""
         self._parts.notices.publish(CycleFailed(error))
-        self._trouble = f"{what}: {error}"
-        if self._trouble != self._told_before:
-            logger.warning("%s", self._trouble)
+        self._troubled, trouble = True, f"{what}: {error}"
+        if self._told.is_news(None, trouble, self._parts.clock.monotonic()):
+            logger.warning("%s", trouble)
 
     def end(self, started: float, now: float, outcome: Outcome, *, known: int, stalled: bool) -> None:
         """A cycle has ended. `known` partitions are there; `stalled`: the work makes no progress."""
-        if self._told_before and not self._trouble:
+        over = self._told.has_passed(None, now - OVER * self._parts.settings.load_balancing_interval)
+        if self._troubled and over:
+            self._troubled = False
             logger.warning("dispatch cycles work again")
         settling = outcome is Outcome.SETTLING
         if settling:

@@ -4,8 +4,8 @@ Owns one thread that calls `on_error`, one error after another, so that a slow o
 handlers. Promises that reporting never waits, and that what was reported before the end is delivered before it.
 Keeps the latest `MOST` if they come faster than they are heard. What comes again and again in the same words is logged
 once in `TOLD_AGAIN`, and of a store or hub, which is asked several times a second, also delivered once in that time.
-Where the partition has gone on in between, that is logged, and the same words are news. What a handler raises is
-delivered each time.
+Where the partition goes on and no error has come for `PASSED`, that is logged, and the same words are news. What a
+handler raises is delivered each time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from leasehold.clock import Clock
 from leasehold.errors import AlreadyInUse, HubError, SchemaMismatch, SinkError, StoreError, is_transient
 from leasehold.processors.events.leaving import is_quiet, means_to_leave
+from leasehold.told import Told
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ MOST = 1_000
 TOLD_AGAIN = 300.0
 """Seconds until an error is told again that is reported in the same words about the same partition."""
 PASSED = 10.0
-"""Seconds after which an error has passed if its partition goes on; what fails and succeeds in turns is no news."""
+"""Seconds after which an error that did not come again has passed; what fails and succeeds in turns is no news."""
 
 
 class ErrorReports:
@@ -40,7 +41,7 @@ class ErrorReports:
         self._on_error = on_error
         self._leave = leave
         self._clock = clock
-        self._told: dict[tuple[str | None, str], float] = {}
+        self._told = Told(TOLD_AGAIN)
         self._troubled: set[str] = set()  # partitions that something was logged of
         self._changed = threading.Condition()
         self._waiting: deque[tuple[BaseException, str | None]] = deque(maxlen=MOST)
@@ -55,8 +56,8 @@ class ErrorReports:
     def report(self, error: BaseException, partition: str | None = None, *, logged: bool = False) -> None:
         """Log an error, unless somebody has, and have it delivered, if it is time for it. Never waits."""
         said, service = f"{type(error).__name__}: {error}", isinstance(error, StoreError | HubError)
+        news = self._told.is_news(partition, said, self._clock.monotonic())
         with self._changed:
-            news = self._is_news(said, partition)
             if self._on_error is not None and (news or not service):
                 self._waiting.append((error, partition))
                 self._changed.notify_all()
@@ -72,26 +73,9 @@ class ErrorReports:
 
     def goes_on(self, partition: str) -> None:
         """The work on this partition has come further. Called with each batch or event, so it mostly does nothing."""
-        if partition not in self._troubled:
-            return
-        with self._changed:
-            told = {key: at for key, at in self._told.items() if key[0] == partition}
-            if told and self._clock.monotonic() < max(told.values()) + PASSED:
-                return
-            for key in told:
-                del self._told[key]
+        if partition in self._troubled and self._told.has_passed(partition, self._clock.monotonic() - PASSED):
             self._troubled.discard(partition)
-        logger.warning("partition %s goes on again", partition)
-
-    def _is_news(self, said: str, partition: str | None) -> bool:
-        """Whether this has not been told lately; the `MOST` latest are known. Under the lock."""
-        now = self._clock.monotonic()
-        at = self._told.pop((partition, said), None)
-        news = at is None or now >= at + TOLD_AGAIN
-        self._told[partition, said] = now if at is None or news else at
-        if len(self._told) > MOST:
-            del self._told[next(iter(self._told))]
-        return news
+            logger.warning("partition %s goes on again", partition)
 
     def close(self) -> None:
         """Deliver what has been reported, and end."""
