@@ -76,3 +76,14 @@ def test_a_trouble_that_comes_back_while_another_one_lasts_is_logged_again(
         instance.manager.tick()
         scene.clock.advance(2.5)
     assert caplog.messages == [AWAY, REFUSED, AWAY]
+
+
+def test_a_hub_that_is_away_from_an_instance_that_knows_its_partitions_is_logged_once(
+    scene: Scene, instance: Instance, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        scene.hub.away = True
+        scene.live(100.0, instance)
+        scene.hub.away = False
+        scene.live(50.0, instance)
+    assert caplog.messages == ["going on with the partitions known so far: the hub is away"] * 2

@@ -12,14 +12,11 @@ import threading
 
 from leasehold.notices import CycleBegun, CycleEnded, CycleFailed
 from leasehold.ownership.holds import Holds
-from leasehold.ownership.pace import Outcome, pause_after
+from leasehold.ownership.pace import OVER, Outcome, pause_after
 from leasehold.ownership.parts import InstanceParts
 from leasehold.told import Told
 
 logger = logging.getLogger(__name__)
-
-OVER = 2.0
-"""Intervals of balancing: in each of them, an instance that is well runs a cycle."""
 
 
 class Cycles:

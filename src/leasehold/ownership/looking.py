@@ -17,10 +17,12 @@ from leasehold.balancing.unreadable import Sorted, sort_out
 from leasehold.errors import HubUnavailable
 from leasehold.model import OwnershipListing
 from leasehold.notices import PartitionsUnserved
+from leasehold.ownership.pace import OVER
 from leasehold.ownership.parts import InstanceParts
 from leasehold.ownership.skipping import Skipping
 from leasehold.ownership.store_doubt import StoreDoubt
 from leasehold.stores.base import KnowsNamesakes
+from leasehold.told import Told
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ class Sight:
     ) -> None:
         self._parts, self._skipping = parts, skipping
         self._foreign, self._on_suspicion = foreign, on_suspicion
+        self._told = Told()
         self._unserved: tuple[str, ...] = ()
         self._doubt = StoreDoubt(parts.settings)
         self._sightings = None if parts.ownership.features.own_clock else Sightings()
@@ -60,13 +63,16 @@ class Sight:
 
     def find_partitions(self) -> None:
         """Ask the hub. Raises `HubUnavailable` only where nothing is known yet."""
+        now = self._parts.clock.monotonic()
         try:
             known = tuple(p for p in self._parts.hub.partition_ids() if p not in self._finished)
             self.partition_ids = known if self._parts.purpose.share is None else self._parts.purpose.share(known)
+            self._told.has_passed(None, now - OVER * self._parts.settings.load_balancing_interval)
         except HubUnavailable as error:
             if not self.partition_ids:
                 raise
-            logger.warning("going on with the partitions known so far: %s", error)
+            if self._told.is_news(None, str(error), now):
+                logger.warning("going on with the partitions known so far: %s", error)
 
     def list(self) -> OwnershipListing:
         """The records that can be used."""

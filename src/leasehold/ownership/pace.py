@@ -1,7 +1,7 @@
 """When the next dispatch cycle is due.
 
 Owns the pauses between cycles: none after one that won something, short ones while an answer is awaited or something
-is in doubt, else the load-balancing interval. Pure.
+is in doubt, else the load-balancing interval; and after how long without one a trouble of cycles is over. Pure.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from random import Random
 
 JITTER = 0.1
 """How much of the interval a pause may be shorter, as a fraction. Never longer: renewals must be in time."""
+
+OVER = 2.0
+"""After how many intervals a trouble is over that has not come back: who is well runs a cycle in each of them."""
 
 
 class Outcome(Enum):
