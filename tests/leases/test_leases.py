@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import pytest
 from leasehold.clock import SystemClock
 from leasehold.errors import ConfigError, LeaseBusy, LeaseLost, StoreUnavailable, UsageError
 from leasehold.leases import EntityLeases
+from leasehold.leases.keeper import _clear
 from leasehold.leases.times import lease_times
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from leasehold.testing.clock import ManualClock
@@ -307,6 +309,16 @@ def test_a_thousand_keys_of_which_none_is_remembered_for_ever(store: MemoryLease
     for number in range(3000):
         mine.acquire(str(number)).release()
     assert len(mine._tenures._tenures) <= 1000
+
+
+def test_a_store_of_others_that_fails_to_clear_its_leases_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing:
+        def clear_leases(self) -> int:
+            raise ValueError("what is this?")
+
+    caplog.set_level(logging.INFO)
+    _clear(Failing())
+    assert caplog.messages == ["leases that nobody has held for long could not be cleared: what is this?"]
 
 
 FORKED = """

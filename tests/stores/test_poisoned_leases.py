@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import sqlite3
 import time
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 import redis
 from azure.data.tables import TableClient, UpdateMode
 from azure.storage.blob import ContainerClient
 
 from leasehold.model import Lease
 from leasehold.stores import LeaseStore, open_lease_store
+from leasehold.stores.lease_base import ClearsLeases, ListsLeases
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
 from tests.waiting import NEVER
@@ -29,7 +32,7 @@ def goes_on(store: LeaseStore, before: list[Lease]) -> None:
     """Others open sessions, take what is free, and look; what is won has a higher fence than what was before."""
     session = store.open_session("other", 60.0)
     assert store.acquire(session, "healthy", ["a", "b"])
-    store.holders("spoiled", ["a"])
+    look(store)
     store.renew(before)
     store.change(before, session)
     for lease in store.acquire(session, "spoiled", ["a"]):
@@ -38,6 +41,21 @@ def goes_on(store: LeaseStore, before: list[Lease]) -> None:
     store.close_session(session)
     store.break_leases("spoiled", ["a"])
     store.break_leases("healthy", ["a", "b"])
+
+
+def look(store: LeaseStore) -> None:
+    """What is listed and cleared raises nothing, and is of values that a lease may have."""
+    found = store.holders("spoiled", ["a"])
+    if isinstance(store, ListsLeases):
+        listed = [*store.list_leases(most=100_000), *store.list_leases("spoiled"), *store.list_leases("spoiled", ["a"])]
+        assert {"a", "b"} <= {one.lease.key for one in listed if one.lease.scope == "healthy"}
+        assert all(one.remaining is None or math.isfinite(one.remaining) for one in listed)
+        found += [one.lease for one in listed]
+    for lease in found:
+        "".join((lease.scope, lease.key, lease.session.id, lease.session.owner)).encode()
+        assert lease.session.duration is None or 0 < lease.session.duration < math.inf
+    if isinstance(store, ClearsLeases):
+        store.clear_leases()
 
 
 def spoiled(store: LeaseStore, run: Callable[[Any], object], poisons: list[Any]) -> None:
@@ -55,6 +73,10 @@ def test_in_redis(redis_server: RedisServer) -> None:
     store = open_lease_store(f"{redis_server.url}?prefix={prefix}", timeout=NEVER)
     sessions = [*GARBAGE, *(NOW + b"\n%s\n[]" % value for value in (b"", b"x", b"9" * 30, b"\xff"))]
     sessions += [b"%s\n60000000\n%s" % (NOW, value) for value in (b"", b"x", b"[", b"[1,2,3]", b'["\xff",1]', b"[[]]")]
+    durations = (b"9" * 400, b"9" * 5_000, b"1e400", b"-1e400", b"NaN", b"Infinity", b"-Infinity", b"-1", b"0", b'"x"')
+    sessions += [b'%s\n60000000\n["me", %s]' % (NOW, value) for value in durations]
+    owners = (rb'"\ud800"', rb'"\u0000"', b"7", b"null", b"[[]]", b"{}", b'"%s"' % (b"x" * 100_000))
+    sessions += [b"%s\n60000000\n[%s, 60.0]" % (NOW, value) for value in owners]
     with redis.Redis(port=redis_server.port) as other:
 
         def spoil(what: tuple[str, bytes]) -> None:
@@ -72,6 +94,42 @@ def test_in_redis(redis_server: RedisServer) -> None:
         spoiled(store, spoil, poisons)
 
 
+def test_names_in_redis_that_no_lease_can_have_are_left_out(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    prefix = f"poisoned{secrets.token_hex(8)}"
+    store = open_lease_store(f"{redis_server.url}?prefix={prefix}", timeout=NEVER)
+    assert isinstance(store, ListsLeases)
+    assert isinstance(store, ClearsLeases)
+    session = store.open_session("me", NEVER)
+    held = store.acquire(session, "scope", ["a", "b"])
+    store.acquire(session, "another", ["a"])
+    bad = (b"\xff", b"\xed\xa0\x80", b"", b"a\0b", b"x" * 2_000)
+    fence = b"1\n%s" % session.id.encode()
+    with redis.Redis(port=redis_server.port) as other:
+        for name in bad:
+            other.hset(f"{prefix}:{{leases}}:scopes", name, b"")
+            other.hset(f"{prefix}:{{leases}}:scope:scope", name, fence)
+        other.hset(f"{prefix}:{{leases}}:sessions", b"\xff", b'\n\n["me", null]')
+        other.hset(f"{prefix}:{{leases}}:scope:scope", "by a session", b"1\n\xff")
+        other.delete(f"{prefix}:{{leases}}:scope:another")
+        other.set(f"{prefix}:{{leases}}:scope:another", "no hash")
+    for _ in range(2):
+        listed = [status.lease for status in store.list_leases()]
+        assert [lease for lease in listed if lease.key != "by a session"] == held
+        assert [lease.session.id for lease in listed if lease.key == "by a session"] == ["?"]
+        assert [status.lease for status in store.list_leases("scope")] == listed
+        assert store.clear_leases() == 0
+    said = [message.partition(": ")[2] for message in caplog.messages if prefix in message]
+    assert said == [
+        f"5 names in the key {prefix}:{{leases}}:scopes are no names of leases: left out",
+        f"the key {prefix}:{{leases}}:scope:another is not Leasehold's: what it holds is no hash. Delete it, or take "
+        "another prefix (?prefix=NAME) or another database (/NUMBER) in the URL; until then, the scope 'another' is "
+        "left out of what is listed and cleared",
+        f"5 names in the key {prefix}:{{leases}}:scope:scope are no names of leases: left out",
+    ]
+
+
 def test_in_sqlite(tmp_path: Path) -> None:
     store = open_lease_store(f"sqlite:///{tmp_path}/leases.db")
 
@@ -87,6 +145,7 @@ def test_in_sqlite(tmp_path: Path) -> None:
             *(f"owner = {value}" for value in ("CAST(x'ff' AS TEXT)", "x'00'", "''")),
             *(f"duration = {value}" for value in ("'x'", "-1", "9e999", "x'00'")),
             *(f"until = {value}" for value in ("'x'", "-9e999", "x'00'")),
+            *(f"fence = {value}" for value in ("'x'", "x'00'")),
             *(f"session = {value}" for value in ("CAST(x'ff' AS TEXT)", "x'00'", "''", "'x'")),
         ],
     )
@@ -116,7 +175,7 @@ def test_in_postgres(postgres_server: PostgresServer) -> None:
 AZURE = [
     *(("fence", value) for value in ("", "abc", "-1", "1e9", "9" * 30, "9" * 5_000, "NaN", " ")),
     *(("duration", value) for value in ("", "abc", "-1", "NaN", "infinity", "1e999")),
-    *(("owner", value) for value in ("~%FF", "~%ED%A0%80")),
+    *((name, value) for name in ("owner", "key", "scope") for value in ("~%FF", "~%ED%A0%80")),
 ]
 
 

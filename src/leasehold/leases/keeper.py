@@ -359,7 +359,7 @@ class LeaseKeeper:
 def _clear(store: ClearsLeases) -> None:
     try:
         store.clear_leases()
-    except LeaseholdError as error:
+    except Exception as error:  # noqa: BLE001  whatever a store of others raises, it is tried again in an hour
         logger.info("leases that nobody has held for long could not be cleared: %s", error)
 
 

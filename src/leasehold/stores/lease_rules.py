@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from leasehold.errors import ConfigError
 from leasehold.model import Lease
 from leasehold.stores.base import StoreFeatures
-from leasehold.stores.names import check_text
+from leasehold.stores.names import check_text, is_text
 
 MOST_KEYS = 10_000
 """How many keys one call may name."""
@@ -38,6 +38,17 @@ def check_duration(duration: float | None, features: StoreFeatures) -> None:
 def check_owner(owner: str) -> None:
     """Refuse the name of a session's owner that not every store can keep; it may be empty. Raises `ConfigError`."""
     check_text("owner", owner, LONGEST_OWNER)
+
+
+def owner_of(stored: object) -> str:
+    """The name of a session's owner as somebody has written it into a store: it is for people."""
+    return stored if isinstance(stored, str) and is_text(stored, LONGEST_OWNER) else "(unreadable)"
+
+
+def are_names(scope: object, key: object) -> bool:
+    """Whether a lease can have this scope and this key, as somebody has written them into a store."""
+    both = ((scope, LONGEST_SCOPE), (key, LONGEST_KEY))
+    return all(isinstance(name, str) and is_text(name, longest, shortest=1) for name, longest in both)
 
 
 def check_keys(scope: str, keys: Sequence[str]) -> None:

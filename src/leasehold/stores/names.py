@@ -42,6 +42,15 @@ def check_text(field: str, text: str, longest: int, *, shortest: int = 0) -> Non
         raise ConfigError(field, shown, "text without a NUL character, which not every store can keep", "Leave it out")
 
 
+def is_text(text: str, longest: int, *, shortest: int = 0) -> bool:
+    """Whether every store can keep the text, of so many bytes of UTF-8."""
+    try:
+        check_text("text", text, longest, shortest=shortest)
+    except ConfigError:
+        return False
+    return True
+
+
 def check_group(group: ConsumerGroup) -> None:
     """Refuse a group whose names not every store can keep. Raises `ConfigError`."""
     check_name("namespace", group.namespace)

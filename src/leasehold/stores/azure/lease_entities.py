@@ -29,8 +29,8 @@ from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.calls import Calls, Deadline, Lost
 from leasehold.stores.azure.dates import http_date, time_in_etag
-from leasehold.stores.azure.layout import WRITE, from_header, to_header
-from leasehold.stores.azure.lease_texts import fence_of, session_of
+from leasehold.stores.azure.layout import WRITE, to_header
+from leasehold.stores.azure.lease_texts import fence_of, names_of, session_of
 from leasehold.stores.azure.names import ANY_CASE, encode
 from leasehold.stores.lease_base import LeaseStatus
 
@@ -135,7 +135,7 @@ class LeaseEntities:
             if session is None or beat is None or not str(entity["RowKey"]).startswith(folder):
                 continue
             remaining = None if session.duration is None else session.duration - (dates[0] - beat.timestamp())
-            name = _name(entity, scope)
+            name = names_of(scope, entity.get(_SCOPE), entity.get(_KEY))
             if name is not None and (remaining is None or remaining > 0):
                 statuses.append(LeaseStatus(Lease(*name, session, _row(entity).fence), remaining))
         return statuses
@@ -342,12 +342,3 @@ def _went_to_another(step: EntityWrite, row: Row) -> bool:
 def _row(entity: TableEntity) -> Row:
     session = session_of(entity.get(_SESSION), entity.get(_OWNER), entity.get(_DURATION))
     return Row(fence_of(entity.get(_FENCE)), session, entity.metadata["etag"], str(entity.get(WRITE) or ""))
-
-
-def _name(entity: TableEntity, scope: str | None) -> Name | None:
-    """The scope and as much of the key as an entity keeps; None if it names no scope, or cannot be read."""
-    try:
-        found = scope or from_header(str(entity.get(_SCOPE) or ""))
-        return (found, from_header(str(entity.get(_KEY) or ""))) if found else None
-    except ValueError:
-        return None

@@ -14,6 +14,7 @@ import time
 
 from leasehold.model import LeaseSession
 from leasehold.stores.azure.layout import from_header
+from leasehold.stores.lease_rules import are_names, owner_of
 
 
 def fence_of(text: object) -> int:
@@ -22,6 +23,15 @@ def fence_of(text: object) -> int:
     if re.fullmatch(r"[0-9]{1,18}", stated):
         return int(stated)
     return int(time.time() * 1e6)
+
+
+def names_of(asked: str | None, scope: object, key: object) -> tuple[str, str] | None:
+    """The scope, `asked` or as it is kept, and as much of the key as is; None if a lease cannot have these names."""
+    try:
+        names = asked or from_header(str(scope or "")), from_header(str(key or ""))
+    except ValueError:
+        return None
+    return names if are_names(*names) else None
 
 
 def session_of(session_id: object, owner: object, duration: object) -> LeaseSession | None:
@@ -35,7 +45,7 @@ def session_of(session_id: object, owner: object, duration: object) -> LeaseSess
     if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
         return None
     try:
-        name = from_header(str(owner or ""))
+        name = owner_of(from_header(str(owner or "")))
     except ValueError:
         name = "(unreadable)"
     return LeaseSession(str(session_id), name, seconds)

@@ -45,8 +45,8 @@ from azure.storage.blob import BlobClient, BlobLeaseClient, BlobProperties, Cont
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.calls import Calls, Deadline, Lost
-from leasehold.stores.azure.layout import WRITE, from_header, to_header
-from leasehold.stores.azure.lease_texts import fence_of, session_of
+from leasehold.stores.azure.layout import WRITE, to_header
+from leasehold.stores.azure.lease_texts import fence_of, names_of, session_of
 
 _FENCE, _ID, _SESSION, _OWNER, _DURATION, _KEY, _SCOPE = (
     *("leaseholdfence", "leaseholdlease", "leaseholdsession"),
@@ -356,9 +356,6 @@ def _held(blob: BlobProperties | None, scope: str, key: str) -> HeldBlob | None:
 def _listed(blob: BlobProperties, scope: str | None) -> Lease | None:
     """The lease of a blob in a listing, with as much of its key as is kept; None if it is free or cannot be read."""
     found = _metadata(blob)
-    try:
-        name, key = from_header(found.get(_SCOPE, "")), from_header(found.get(_KEY, ""))
-    except ValueError:
-        return None
-    held = _held(blob, scope or name, key)
-    return held.lease if held is not None and held.lease.scope else None
+    names = names_of(scope, found.get(_SCOPE), found.get(_KEY))
+    held = None if names is None else _held(blob, *names)
+    return None if held is None else held.lease

@@ -6,6 +6,10 @@ session died stays as a record of nobody until its key is acquired again or `cle
 from its first acquisition by a release that notes scopes; before, where it is named. Fences follow the server's clock,
 so that they rise also across a loss of data; refuses nothing if that clock is set back and the data is lost at once.
 
+What others have written under these keys raises nothing where it is read beside ours: names that no lease can have,
+and scopes whose key holds no hash, are left out of what is listed and cleared, which is logged once. `lease_scripts`
+says what becomes of sessions and leases that cannot be read.
+
 With less than `appendfsync always`, an acquisition, a release or a session without an end may be lost with the power.
 A holder that goes on in that belief carries a lower fence than whoever acquires next.
 
@@ -17,18 +21,32 @@ a session lives on for at most its duration from then.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from leasehold.errors import ConfigError
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_base import LeaseStatus
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
-from leasehold.stores.names import legible
+from leasehold.stores.lease_rules import (
+    LONGEST_KEY,
+    LONGEST_SCOPE,
+    check_duration,
+    check_keys,
+    check_leases,
+    check_listing,
+    check_owner,
+    owner_of,
+)
+from leasehold.stores.names import is_text, legible
 from leasehold.stores.redis import lease_scripts as lua
-from leasehold.stores.redis.server import RedisServer
+from leasehold.stores.redis.server import RedisServer, WrongKind
+from leasehold.told import Told
+
+logger = logging.getLogger(__name__)
 
 LONGEST = 3e9
 """Seconds, about a hundred years: microseconds of that are exact in Lua."""
@@ -41,6 +59,7 @@ class RedisLeaseStore:
 
     def __init__(self, url: str, *, timeout: float = 3.0) -> None:
         self._server = RedisServer(url, timeout, "leases")
+        self._told = Told()
         self._scopes = self._server.lease_key("scopes")
         self._sessions = [self._server.lease_key("sessions"), self._server.lease_key("fence")]
 
@@ -102,26 +121,47 @@ class RedisLeaseStore:
         self, scope: str | None = None, keys: Sequence[str] | None = None, *, most: int = 1000
     ) -> list[LeaseStatus]:
         check_listing(scope, keys)
+        if scope is None:
+            pages = self._all_pages()
+        else:
+            pages = _pages(scope, self._keys_of(scope) if keys is None else sorted(set(keys)))
         found: list[LeaseStatus] = []
-        for one in [scope] if scope is not None else self._noted_scopes():
-            for some in _pages(self._keys_of(one) if keys is None else sorted(set(keys))):
-                found += self._statuses("look", one, some)
-                if len(found) >= most:
-                    return found[:most]
-        return found
+        for one, some in pages:
+            found += self._statuses("look", one, some)
+            if len(found) >= most:
+                break
+        return found[:most]
 
     def clear_leases(self) -> int:
-        removed = 0
-        for scope in self._noted_scopes():
-            for some in _pages(self._keys_of(scope)):
-                removed += int(self._server.call(lua.HELD, self._of(scope), ["clear", *some]))
-        return removed
+        calls = ((self._of(scope), ["clear", *some]) for scope, some in self._all_pages())
+        return sum(int(self._server.call(lua.HELD, *call)) for call in calls)
 
-    def _noted_scopes(self) -> list[str]:
-        return sorted(self._server.command("HKEYS", self._scopes))
+    def _all_pages(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """The keys of all scopes, but of those whose key in the server is not ours."""
+        for scope in self._names_in(self._scopes, LONGEST_SCOPE):
+            try:
+                keys = self._keys_of(scope)
+            except WrongKind as error:
+                if self._told.is_news(scope, str(error)):
+                    logger.warning(
+                        "%s; until then, the scope %r is left out of what is listed and cleared", error, scope
+                    )
+                continue
+            yield from _pages(scope, keys)
 
     def _keys_of(self, scope: str) -> list[str]:
-        return sorted(self._server.command("HKEYS", self._server.lease_key("scope", scope)))
+        return self._names_in(self._server.lease_key("scope", scope), LONGEST_KEY)
+
+    def _names_in(self, key: str, longest: int) -> list[str]:
+        """The names that a hash has, without those that are none."""
+        names: list[str] = self._server.command("HKEYS", key)
+        good = sorted(name for name in names if is_text(name, longest, shortest=1))
+        if len(good) < len(names) and self._told.is_news(None, key):
+            left_out = len(names) - len(good)
+            logger.warning(
+                "%s: %d names in the key %s are no names of leases: left out", self._server.shown, left_out, key
+            )
+        return good
 
     def _of(self, *scopes: str) -> list[str]:
         return [*self._sessions, *(self._server.lease_key("scope", scope) for scope in scopes)]
@@ -159,25 +199,29 @@ class RedisLeaseStore:
         answer: Iterable[tuple[int, str, str, str, str]] = self._server.call(lua.HELD, self._of(scope), [how, *asked])
         return [
             LeaseStatus(
-                Lease(scope, asked[number], LeaseSession(id_, *_owner_and_duration(session)), int(fence)),
+                Lease(scope, asked[number], LeaseSession(legible(id_), *_owner_and_duration(session)), int(fence)),
                 int(left) / 1e6 if left else None,
             )
             for number, fence, id_, session, left in answer
         ]
 
 
-def _pages(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Keys by the thousand: a script of more would hold everybody up."""
-    return (keys[first : first + 1000] for first in range(0, len(keys), 1000))
+def _pages(scope: str, keys: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Keys of a scope by the thousand: a script of more would hold everybody up."""
+    return ((scope, keys[first : first + 1000]) for first in range(0, len(keys), 1000))
 
 
 def _owner_and_duration(session: str) -> tuple[str, float | None]:
     """Who has opened a session and for how long, as far as that can be read: it is for people."""
     try:
         owner, duration = json.loads(session.split("\n")[2])
-        return str(owner), None if duration is None else float(duration)
     except (ValueError, TypeError, LookupError, RecursionError):
-        return "(unreadable)", None
+        owner = duration = None
+    try:
+        check_duration(duration, RedisLeaseStore.features)
+    except (ConfigError, TypeError):
+        duration = None
+    return owner_of(owner), None if duration is None else float(duration)
 
 
 def open_redis_leases(url: str, base: Path, timeout: float) -> RedisLeaseStore:

@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from leasehold.backends import local_file_of
 from leasehold.clock import UNKNOWN_BOOT, Clock, SystemClock, boot_id
@@ -29,7 +30,15 @@ from leasehold.model import Lease, LeaseSession
 from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_base import LeaseStatus
-from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
+from leasehold.stores.lease_rules import (
+    are_names,
+    check_duration,
+    check_keys,
+    check_leases,
+    check_listing,
+    check_owner,
+    owner_of,
+)
 from leasehold.stores.sqlite.schema import Schema, as_it_is, has_table
 
 SCHEMA = Schema(
@@ -62,7 +71,8 @@ _TRIES = 20
 
 # A clock that has gone back is another boot's, also where the system gives no boot id: no session of this boot
 # has more than its whole duration left.
-_ALIVE = "(duration IS NULL OR boot_id = :boot AND until > :now AND until <= :now + duration)"
+# What no session can have, a duration without bounds among it, is dead.
+_ALIVE = "(duration IS NULL OR duration < 9e999 AND boot_id = :boot AND until > :now AND until <= :now + duration)"
 _HELD = f"EXISTS (SELECT 1 FROM leasehold_session WHERE id = leasehold_lease.session AND {_ALIVE})"
 _AS_THEY_SAY = (
     "scope = :scope AND session = :id AND fence = :fence AND key IN (SELECT value FROM json_each(:keys)) "
@@ -195,8 +205,9 @@ class SqliteLeaseStore:
                 {**wanted, **self._time()},
             ).fetchall()
         return [
-            LeaseStatus(Lease(found, key, LeaseSession(*session), fence), remaining)
+            LeaseStatus(Lease(found, key, _session(session), fence), remaining)
             for found, key, fence, remaining, *session in rows
+            if are_names(found, key) and isinstance(fence, int)
         ]
 
     def _time(self) -> _Time:
@@ -260,13 +271,19 @@ def _heartbeat(connection: sqlite3.Connection, time: _Time, session: LeaseSessio
     return cursor.rowcount == 1
 
 
+def _session(row: Sequence[Any]) -> LeaseSession:
+    """A session that lives, whoever has written its row."""
+    id_, owner, duration = row
+    return LeaseSession(id_, owner_of(owner), duration)
+
+
 def _holders(connection: sqlite3.Connection, time: _Time, scope: str, keys: Sequence[str]) -> list[Lease]:
     rows = connection.execute(
         "SELECT key, id, owner, duration, fence FROM leasehold_lease JOIN leasehold_session ON id = session "
         f"WHERE scope = :scope AND key IN (SELECT value FROM json_each(:keys)) AND {_ALIVE}",
         {"scope": scope, "keys": _json(keys), **time},
     )
-    held = {key: Lease(scope, key, LeaseSession(*session), fence) for key, *session, fence in rows}
+    held = {key: Lease(scope, key, _session(session), fence) for key, *session, fence in rows if isinstance(fence, int)}
     return [held[key] for key in dict.fromkeys(keys) if key in held]
 
 
