@@ -14,12 +14,13 @@ import pytest
 from leasehold.clock import SystemClock
 from leasehold.errors import ConfigError, LeaseBusy, LeaseLost, StoreUnavailable, UsageError
 from leasehold.leases import EntityLeases
-from leasehold.leases.keeper import _clear
+from leasehold.leases.keeper import _BROKEN, _clear
+from leasehold.leases.lease import GIVEN_UP
 from leasehold.leases.times import lease_times
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from leasehold.testing.clock import ManualClock
 from tests.leases.conftest import Opens, WayTo
-from tests.waiting import PATIENCE, until
+from tests.waiting import NEVER, PATIENCE, until
 
 
 def test_held_in_the_block_and_free_after_it_whatever_happens(store: MemoryLeaseStore, opens: Opens) -> None:
@@ -319,6 +320,67 @@ def test_a_store_of_others_that_fails_to_clear_its_leases_ends_no_thread(caplog:
     caplog.set_level(logging.INFO)
     _clear(Failing())
     assert caplog.messages == ["leases that nobody has held for long could not be cleared: what is this?"]
+
+
+# A store that loses its sessions, as by FLUSHALL of a Redis
+
+
+def lose_everything(store: MemoryLeaseStore) -> None:
+    store._ends.clear()
+    store._leases.clear()
+
+
+@pytest.mark.parametrize("holding", [False, True])
+def test_the_session_is_made_anew_after_the_store_has_lost_it(
+    store: MemoryLeaseStore, clock: ManualClock, opens: Opens, holding: bool
+) -> None:
+    mine, other = opens(store), opens(store, "other")
+    before = mine.try_acquire("before")
+    assert before is not None
+    if not holding:
+        before.release()
+    lose_everything(store)
+    clock.advance(1.0)
+    for key in ("a", "b"):
+        assert mine.try_acquire(key) is not None
+    assert before.lost.reason == (_BROKEN if holding else GIVEN_UP)
+    assert other.try_acquire("a") is None
+    assert other.try_acquire("before") is not None
+
+
+def test_who_waits_for_a_lease_gets_it_after_the_store_has_lost_everything(
+    store: MemoryLeaseStore, opens: Opens
+) -> None:
+    """Long before its next renewal would find out."""
+    mine, other = (opens(store, name, clock=SystemClock(), duration=NEVER) for name in ("me", "other"))
+    held = other.acquire("a")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(mine.acquire, "a", wait=PATIENCE)
+        until(lambda: bool(store.holders("tests", ["\x02a"])), "somebody to wait")
+        lose_everything(store)
+        assert waiting.result(PATIENCE).fence > held.fence
+
+
+def test_who_gives_up_at_once_is_told_that_the_store_has_lost_the_session(
+    store: MemoryLeaseStore, opens: Opens
+) -> None:
+    mine = opens(store)
+    mine.acquire("before").release()
+    lose_everything(store)
+    with pytest.raises(StoreUnavailable, match="the store has lost the session of 'me', as when somebody empties it"):
+        mine.acquire("a", wait=0)
+    mine.acquire("a", wait=0).release()
+
+
+def test_who_meets_busy_keys_asks_for_its_session_once_a_second(way: WayTo, clock: ManualClock, opens: Opens) -> None:
+    mine = opens(way)
+    opens(way, "other").acquire("a")
+    mine.acquire("b").release()
+    for _ in range(30):
+        assert mine.acquire_many(["a"]) == []
+        clock.advance(0.1)
+    assert 2 <= way.calls.count("heartbeat") <= 3
+    assert way.calls.count("open_session") == 2
 
 
 FORKED = """

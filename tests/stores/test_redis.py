@@ -6,7 +6,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import redis
 
 from leasehold.balancing.unreadable import sort_out
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable
+from leasehold.leases import EntityLeases
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, Presence
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.base import PipelineBinding, SchemaChange
@@ -422,6 +423,18 @@ def test_fences_rise_although_the_server_lost_everything(redis_server: RedisServ
         other.delete(*other.keys(f"{prefix}:*"))
     [after] = leases.acquire(leases.open_session("me", 60.0), "scope", ["a"])
     assert after.fence > before.fence
+
+
+def test_after_flushall_leases_are_taken_by_a_new_session(own_server: RedisServer) -> None:
+    with closing(EntityLeases(own_server.url, scope="scope", holder="me", duration=NEVER, timeout=NEVER)) as leases:
+        first = leases.acquire("a")
+        with redis.Redis(port=own_server.port) as other:
+            other.flushall()
+        second = leases.acquire("b", wait=NEVER)
+        assert first.lost.is_set()
+        assert second.fence > first.fence
+        third = leases.acquire("a", wait=0)
+        assert third.fence > second.fence
 
 
 def test_a_server_that_keeps_nothing_is_warned_of(

@@ -13,6 +13,7 @@ Any number of threads acquire and release at once; no lock is held during a call
                                trust has ended is `StoreUnavailable`, and the lease is given back
     who acquires, no answer    the key is in doubt: looked up and given back before it is asked for again, or with its
                                session if that holds nothing else
+    the store loses sessions   who wins nothing asks once a second whether the session lives, and opens another one
     who releases, no answer    the renewal gives it back later; until then it is held by nobody here, and not renewed
     a fork                     the child holds nothing, and opens a session of its own at its first acquisition
 """
@@ -41,6 +42,7 @@ T = TypeVar("T")
 
 _IDLE = 5.0  # seconds after the last lease that the thread stays
 _CLEAR_EVERY = 3600.0  # seconds
+_UNPROVEN = 1.0  # seconds from the last sign that a session lives, after which one that wins nothing is asked for
 _BROKEN = "the store says that it is held no more: somebody broke it, or its session ended"
 _AGAIN = "it was acquired again by the same holder, after somebody broke it"
 
@@ -110,6 +112,10 @@ class LeaseKeeper:
 
     def _acquire(self, keys: list[str], taker: object) -> list[EntityLease]:
         trust = self._session()
+        won = self._ask(trust, keys, taker)
+        return won if won or not self.has_lost_session(trust, _UNPROVEN) else self._ask(self._session(), keys, taker)
+
+    def _ask(self, trust: SessionTrust, keys: list[str], taker: object) -> list[EntityLease]:
         self._settle([key for key in keys if key in self._doubtful])
         with self._changed:
             self._asking.update(keys)
@@ -165,6 +171,23 @@ class LeaseKeeper:
                 self._trust = opened
                 self._wake(sent + self._times.renew_after)
             return opened
+
+    def has_lost_session(self, asking: SessionTrust | None = None, unproven: float = 0.0) -> bool:
+        """Whether the store has lost the session, which wins nothing then, and whose leases are lost. Another is opened
+        by the next acquisition. Does not ask where less than `unproven` seconds ago the store has shown that it lives.
+        """
+        trust, sent = asking or self._trust, self._clock.monotonic()
+        # Native leases have no session in the store, and its heartbeat renews each of them.
+        if trust is None or sent - trust.proven < unproven or self._store.features.native_leases:
+            return False
+        if self._store.heartbeat(trust.session) and trust.extend(sent):
+            return False
+        with self._changed:
+            held = [lease for lease in self._held.values() if lease._trust is trust]
+        self._lose(held, _BROKEN)
+        with self._changed:
+            self._retire([trust])
+        return True
 
     def _doubt(self, trust: SessionTrust, keys: Iterable[str]) -> None:
         """Note that a call without an answer may have acquired these keys."""

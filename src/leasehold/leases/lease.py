@@ -36,6 +36,8 @@ class SessionTrust:
         self._lock = threading.Lock()
         self._until = trusted_until(sent, times)
         self._ended = False
+        self.proven = sent
+        """When the last request was sent by which the store has shown that the session lives."""
         self.told = threading.Condition()
         """Who waits for the loss of one of its leases waits here: one for all, since a batch takes thousands."""
 
@@ -52,7 +54,7 @@ class SessionTrust:
             until = None if self._ended else extended(self._until, sent, self._clock.monotonic(), self._times)
             self._ended = until is None
             if until is not None:
-                self._until = until
+                self._until, self.proven = until, max(self.proven, sent)
             return not self._ended
 
     def end(self) -> None:

@@ -11,7 +11,8 @@ generator when it gives up.
                                                             acquire the key ──won──▶ give the place up, done
 
 Each arrow that is not won pauses and asks again; when the time is over, whatever was won is given up, and who holds the
-key is looked up for `LeaseBusy`. A store that is away is asked again in the same way.
+key is looked up for `LeaseBusy`. A store that is away is asked again in the same way. Where nobody holds the key, the
+store may have lost the session that asked.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from random import Random
 from typing import Any
 
 from leasehold.clock import Clock
-from leasehold.errors import ConfigError, LeaseBusy, LeaseholdError, UsageError, may_pass
+from leasehold.errors import ConfigError, LeaseBusy, LeaseholdError, StoreUnavailable, UsageError, may_pass
 from leasehold.leases.keeper import LeaseKeeper
 from leasehold.leases.lease import EntityLease
 from leasehold.leases.times import pause
@@ -163,6 +164,11 @@ class _Taking:
         if mine is not None:
             return LeaseBusy(scope, self._key, mine.holder, mine.lost.remaining(), waited)
         status: LeaseStatus | None = yield Call(lambda: _status(self._around.store, scope, self._key))
+        if status is None and (yield Call(self._around.keeper.has_lost_session)):
+            return StoreUnavailable(
+                f"the lease of {self._key!r} in scope {scope!r} could not be taken: the store has lost the session of "
+                f"{self._around.keeper.holder!r}, as when somebody empties it. The next attempt opens a new one"
+            )
         if status is None:
             return LeaseBusy(scope, self._key, "somebody who has just given it up", 0.0, waited)
         return LeaseBusy(scope, self._key, status.lease.session.owner, status.remaining, waited)
