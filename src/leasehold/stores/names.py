@@ -43,7 +43,7 @@ def check_text(field: str, text: str, longest: int, *, shortest: int = 0) -> Non
 
 
 def is_text(text: str, longest: int, *, shortest: int = 0) -> bool:
-    """Whether every store can keep the text, of so many bytes of UTF-8."""
+    """Whether every store can keep the text, and it has `shortest` to `longest` bytes of UTF-8."""
     try:
         check_text("text", text, longest, shortest=shortest)
     except ConfigError:

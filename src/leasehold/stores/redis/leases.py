@@ -153,7 +153,7 @@ class RedisLeaseStore:
         return self._names_in(self._server.lease_key("scope", scope), LONGEST_KEY)
 
     def _names_in(self, key: str, longest: int) -> list[str]:
-        """The names that a hash has, without those that are none."""
+        """The names that a hash has, without those that no lease can have."""
         names: list[str] = self._server.command("HKEYS", key)
         good = sorted(name for name in names if is_text(name, longest, shortest=1))
         if len(good) < len(names) and self._told.is_news(None, key):
