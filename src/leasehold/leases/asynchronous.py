@@ -139,8 +139,9 @@ class EntityLeases:
         return EntityLease(await self._performed(steps, woken, loop.time() + wait), self._giving)
 
     async def try_acquire(self, key: str) -> EntityLease | None:
-        """The lease of a key, or None if it is busy. One call of the store. Where it is busy, at most
-        once a second, another call asks whether the store still has the session of this holder.
+        """The lease of a key, or None if it is busy. One call of the store.
+
+        Where it is busy, another call asks whether the store still has this holder's session, at most once a second.
         """
         won = await self.acquire_many([key])
         return won[0] if won else None

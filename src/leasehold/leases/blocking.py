@@ -117,8 +117,9 @@ class EntityLeases:
         return _performed(self._taking(key, wait, threading.current_thread(), woken.set), woken)
 
     def try_acquire(self, key: str) -> EntityLease | None:
-        """The lease of a key, or None if it is busy: held, by whomever. One call of the store. Where it is busy, at
-        most once a second, another call asks whether the store still has the session of this holder.
+        """The lease of a key, or None if it is busy: held, by whomever. One call of the store.
+
+        Where it is busy, another call asks whether the store still has this holder's session, at most once a second.
         """
         won = self.acquire_many([key])
         return won[0] if won else None

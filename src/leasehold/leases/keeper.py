@@ -173,8 +173,9 @@ class LeaseKeeper:
             return opened
 
     def has_lost_session(self, asking: SessionTrust | None = None, unproven: float = 0.0) -> bool:
-        """Whether the store has lost the session, which wins nothing then, and whose leases are lost. Another is opened
-        by the next acquisition. Does not ask where less than `unproven` seconds ago the store has shown that it lives.
+        """Whether the store has lost the session. Its leases are lost then, and the next acquisition opens another one.
+
+        The store is not asked if it has shown within the last `unproven` seconds that the session lives.
         """
         trust, sent = asking or self._trust, self._clock.monotonic()
         # Native leases have no session in the store, and its heartbeat renews each of them.

@@ -13,7 +13,7 @@ JITTER = 0.1
 """How much of the interval a pause may be shorter, as a fraction. Never longer: renewals must be in time."""
 
 OVER = 2.0
-"""After how many intervals a trouble is over that has not come back: who is well runs a cycle in each of them."""
+"""Intervals after which a trouble is over that has not come back. A healthy instance runs a cycle in each of them."""
 
 
 class Outcome(Enum):
