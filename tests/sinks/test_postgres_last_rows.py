@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 
@@ -23,6 +27,8 @@ from tests.sinks.streams import Delivered, Log, campaign, deliveries, logs, take
 
 COLUMNS = "tail text PRIMARY KEY, status text, slot bigint, note text DEFAULT 'new'"
 """Batches have no values for `note`."""
+NARROW = "tail varchar(1) PRIMARY KEY, status varchar(3), slot smallint, note text DEFAULT 'new'"
+"""The same, with types that do not take every value of a batch."""
 QUICK = ["CREATE TABLE flights_quick (@)"]
 AT_ONCE = ["CREATE TABLE flights_at_once (@, CHECK (true))"]
 """Each row is looked at, and two statements write those that count."""
@@ -61,9 +67,9 @@ class Tables:
 
 
 @contextmanager
-def tables_of(place: Place) -> Iterator[Tables]:
+def tables_of(place: Place, columns: str) -> Iterator[Tables]:
     for statement in (*QUICK, *AT_ONCE, *SET_WISE):
-        place.run(statement.replace("@", COLUMNS))
+        place.run(statement.replace("@", columns))
     sinks = tuple(place.sink(TableSpec(name=name, pipeline=name, keys=("tail",))) for name in NAMES)
     for one in sinks:
         one.check(SCHEMA)
@@ -72,9 +78,9 @@ def tables_of(place: Place) -> Iterator[Tables]:
         one.close()
 
 
-@pytest.fixture
-def tables(place: Place) -> Iterator[Tables]:
-    with tables_of(place) as made:
+@pytest.fixture(params=[COLUMNS, NARROW], ids=["wide", "narrow"])
+def tables(place: Place, request: pytest.FixtureRequest) -> Iterator[Tables]:
+    with tables_of(place, request.param) as made:
         yield made
 
 
@@ -136,8 +142,8 @@ def test_rows_of_a_table_without_rules_are_merged_by_the_last_of_each_key(
         ("ALTER TABLE flights ADD COLUMN c text REFERENCES flights", False),
         ("ALTER TABLE flights ADD COLUMN c bigint NOT NULL DEFAULT 1", True),
         ("ALTER TABLE flights ALTER COLUMN slot SET NOT NULL", True),
-        ("ALTER TABLE flights ALTER COLUMN status TYPE varchar(9)", False),
-        ("ALTER TABLE flights ALTER COLUMN slot TYPE integer", False),
+        ("ALTER TABLE flights ALTER COLUMN status TYPE varchar(9)", True),
+        ("ALTER TABLE flights ALTER COLUMN slot TYPE integer", True),
         ("ALTER TABLE flights ENABLE ROW LEVEL SECURITY", False),
         ("CREATE RULE stays AS ON DELETE TO flights DO INSTEAD NOTHING", False),
         ("CREATE TABLE heirs () INHERITS (flights)", False),
@@ -159,16 +165,105 @@ def test_which_tables_have_a_rule_that_could_see_each_row(place: Place, rule: st
     [
         ("ALTER TABLE flights ALTER COLUMN status SET NOT NULL", None),
         ("CREATE INDEX ON flights (status)", random.Random(1).randbytes(9000).hex()),  # too long for it
+        ("ALTER TABLE flights ALTER COLUMN status TYPE varchar(3)", "long"),
+        ("ALTER TABLE flights ALTER COLUMN status TYPE uuid USING NULL", "no UUID"),
     ],
-    ids=["NOT NULL", "an index"],
+    ids=["NOT NULL", "an index", "a length", "a type"],
 )
 def test_a_row_that_breaks_a_rule_before_the_last_one_of_its_key_is_set_aside(
     place: Place, rule: str, wrong: str | None
 ) -> None:
     place.run("CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint)", rule)
     sink = place.sink(FLIGHTS)
-    assert sink.apply(batch([E("a", wrong), E("a", "x", number=1)])) == BatchResult(applied=1, rejected=1)
-    assert place.look("SELECT tail, status FROM flights") == [("a", "x")]
+    right = str(UUID(int=1)) if "uuid" in rule else "x"
+    assert sink.apply(batch([E("a", wrong), E("a", right, number=1)])) == BatchResult(applied=1, rejected=1)
+    assert place.look("SELECT tail, status::text FROM flights") == [("a", right)]
+    sink.close()
+
+
+TYPED = """CREATE TABLE typed (id uuid, day date, at timestamptz, price numeric(9,2), what jsonb, code varchar(3),
+    small smallint, PRIMARY KEY (id, day, at, price))"""
+TYPES = pa.schema(
+    [
+        ("id", pa.string()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("price", pa.decimal128(8, 2)),
+        ("what", pa.struct([("a", pa.list_(pa.map_(pa.string(), pa.float64()))), ("b", pa.string())])),
+        ("code", pa.string()),
+        ("small", pa.int32()),
+    ]
+)
+
+
+def typed(*rows: dict[str, Any], first: int = 0) -> Batch:
+    """Rows of `TYPES`, which differ from one row in these values."""
+    one = {
+        "id": str(UUID(int=10)),
+        "day": dt.date(2026, 1, 31),
+        "at": dt.datetime(2026, 1, 31, 8, tzinfo=dt.UTC),
+        "price": Decimal("1.50"),
+        "what": {"a": [[("x", 0.5)]], "b": "b"},
+        "code": "abc",
+        "small": 1,
+    }
+    fence = batch([E("a", number=first + number) for number in range(len(rows))]).rows
+    data = pa.Table.from_pylist([one | row for row in rows], TYPES)
+    for name in ("hub", "partition", "sequenceNumber", "ownerLevel"):
+        data = data.append_column(name, fence[name])
+    return Batch(data)
+
+
+TYPED_SPEC = TableSpec(name="typed", pipeline="p", keys=("id", "day", "at", "price"))
+
+
+def test_rows_of_every_type_are_merged_by_the_last_of_each_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Merge, "upsert")
+    place.run(TYPED)
+    sink = place.sink(TYPED_SPEC)
+    keys: list[dict[str, Any]] = [
+        {},
+        {"id": str(UUID(int=11))},
+        {"day": dt.date(1, 1, 1)},
+        {"at": dt.datetime(9999, 12, 31, tzinfo=dt.UTC)},
+        {"price": Decimal("-999999.99")},
+    ]
+    for first in (0, 10):
+        some = [*({**key, "small": 32767} for key in keys), *({**key, "what": None, "small": first} for key in keys)]
+        assert sink.apply(typed(*some, first=first)).applied == 10
+        assert place.look("SELECT small, what, count(*) FROM typed GROUP BY 1, 2") == [(first, None, 5)]
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"small": 32768},
+        {"small": -32769},
+        {"code": "abcd"},
+        {"what": {"a": [], "b": "\0"}},
+        {"what": {"a": [[("\0", 1.0)]], "b": ""}},
+        {"id": "no UUID"},
+    ],
+    ids=repr,
+)
+def test_a_value_that_its_column_does_not_take_is_set_aside_wherever_it_comes(
+    place: Place, wrong: dict[str, Any]
+) -> None:
+    place.run(TYPED)
+    sink = place.sink(TYPED_SPEC)
+    assert sink.apply(typed({}, wrong, {"code": "x"})) == BatchResult(applied=2, rejected=1)
+    assert place.look("SELECT code FROM typed") == [("x",)]
+    sink.close()
+
+
+def test_a_key_that_is_written_in_two_ways_is_one(place: Place) -> None:
+    place.run(TYPED)
+    sink = place.sink(TYPED_SPEC)
+    lower, upper = str(UUID(int=10)), str(UUID(int=10)).upper()
+    assert sink.apply(typed({"id": lower}, {"id": upper, "code": "x"}, {"id": upper, "code": "y"})).applied == 3
+    assert sink.apply(typed({"id": upper, "code": "z"}, first=3)).applied == 1
+    assert place.look("SELECT code FROM typed") == [("z",)]
     sink.close()
 
 

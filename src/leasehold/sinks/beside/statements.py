@@ -34,3 +34,8 @@ def native(statement: str, mark: str) -> Native:
 def sent(sql: str) -> str:
     """SQL of the database's own making (a quoted name), to be put into a statement."""
     return sql.replace("%", "%%")
+
+
+def unsent(sql: str) -> str:
+    """What `sent` made of it, as the database's own again: for a message, or a statement without parameters."""
+    return sql.replace("%%", "%")

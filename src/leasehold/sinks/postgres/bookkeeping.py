@@ -41,6 +41,7 @@ import psycopg
 
 from leasehold.errors import UsageError
 from leasehold.model import BEFORE_FIRST
+from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.beside.watermarks import OF_READER, WATERMARK, of_reader
 from leasehold.sinks.postgres.names import NEEDED, SHARED
 from leasehold.sinks.postgres.session import Session, reason_of
@@ -148,13 +149,13 @@ class Bookkeeping:
         return True
 
     def _are_there(self, tables: Sequence[str]) -> bool:
-        names = [self._session.names.of(table).replace("%%", "%") for table in tables]
+        names = [unsent(self._session.names.of(table)) for table in tables]
         query = (
             "SELECT bool_and(to_regclass(it) IS NOT NULL) AND (SELECT count(*) FROM pg_attribute WHERE "
             "attrelid = to_regclass(%(watermark)s) AND attname IN ('changes', 'enqueued_time')) = 2 "
             "FROM unnest(%(names)s::text[]) AS it"
         )
-        return bool(self._session.one(query, names=names, watermark=self._watermark.replace("%%", "%")))
+        return bool(self._session.one(query, names=names, watermark=unsent(self._watermark)))
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool, missing: bool = True) -> None:
         """Insert those that are `missing`, and lock all that are there in the order of their keys."""

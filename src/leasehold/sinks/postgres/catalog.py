@@ -79,7 +79,7 @@ SELECT c.relkind = 'r' AND NOT c.relhassubclass AND NOT EXISTS (SELECT 1 FROM pg
 """
 
 _WATCHED = f"""
-SELECT c.relrowsecurity OR c.relhasrules OR EXISTS (SELECT 1 FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid
+SELECT c.relrowsecurity OR c.relhasrules, EXISTS (SELECT 1 FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid
     JOIN pg_am m ON m.oid = r.relam WHERE i.indrelid = c.oid AND i.indislive
     AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR m.amname NOT IN ('btree', 'hash')))
   OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -176,8 +176,8 @@ class ForeignKey:
 class Relation:
     """A table as it is; `plain` if it has no partitions, no tables that inherit from it, and no triggers.
 
-    `watched` if anything else than that, constraints and columns may refuse a row or act on it: row security, a rule,
-    an index on an expression or a part of the table or of another kind than btree and hash, values that are kept
+    `ruled` if it has row security or a rule. `watched` if anything else than that, constraints and columns may refuse a
+    row: an index on an expression or a part of the table or of another kind than btree and hash, values that are kept
     within their row. `indexed` are the columns of all indexes.
     """
 
@@ -187,6 +187,7 @@ class Relation:
     exclusions: tuple[Exclusion, ...]
     foreign: tuple[ForeignKey, ...]
     plain: bool
+    ruled: bool
     watched: bool
     indexed: frozenset[str]
 
@@ -223,7 +224,7 @@ def relation(session: Session, name: str) -> Relation:
     def named(numbers: Sequence[int]) -> tuple[str, ...]:
         return tuple(numbered[number] for number in numbers)
 
-    ((watched, indexed),) = session.rows(_WATCHED, **it)
+    ((ruled, watched, indexed),) = session.rows(_WATCHED, **it)
     return Relation(
         columns,
         tuple(Check(text, frozenset(named(numbers or ()))) for text, numbers in session.rows(_CHECKS, **it)),
@@ -237,6 +238,7 @@ def relation(session: Session, name: str) -> Relation:
             for to_itself, outgoing, mine, table, others, theirs in session.rows(_FOREIGN, **it)
         ),
         bool(session.one(_PLAIN, **it)),
+        ruled,
         watched,
         frozenset(named(indexed)),
     )

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
+from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.postgres.catalog import Relation, TableColumn, kind_of_relation, relation
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
@@ -71,11 +72,6 @@ class Target:
         value, fits = self.value(staged), self.fits(staged)
         return value if fits is None else f"CASE WHEN {fits} THEN {value} END"
 
-    @property
-    def takes_all(self) -> bool:
-        """Whether the column takes every value of its carrier that can come, as it is."""
-        return self.way.fits is None and not self.way.respells and self.declared not in ("json", "jsonb")
-
     def fits(self, staged: str) -> str | None:
         """SQL for a condition that every value which the column takes fulfils; None if all do."""
         return None if self.way.fits is None else "(" + self.way.fits.replace("{}", staged) + ")"
@@ -112,18 +108,21 @@ class Layout:
     def lets_last_alone(self) -> bool:
         """Whether no rule of the table could see a row that a later row of its key replaces, but for `lets_replace`."""
         found, keys = self.relation, {target.name for target in self.key_targets}
-        rules = found.checks or found.foreign or found.exclusions or found.watched or not found.plain
+        rules = found.checks or found.foreign or found.exclusions or found.ruled or found.watched or not found.plain
         return (
             bool(keys)
             and not rules
             and len(found.columns) <= _FEW_COLUMNS
             and not any(column.is_generated or column.is_domain for column in found.columns)
             and all(index.plain and index.columns == keys for index in found.unique)
-            and all(target.takes_all for target in self.targets)
         )
 
     def lets_replace(self, data: pa.Table) -> bool:
-        """Whether none of these rows lacks a value that the table asks for, or may be too long for an index."""
+        """Whether none of these rows lacks a value that the table asks for, or has one that a column or index may not
+        take. Keys that differ are different in the table then.
+        """
+        if not all(target.way.takes(column) for target, column in zip(self.targets, data.columns, strict=True)):
+            return False
         size = 0
         for place, (target, column) in enumerate(zip(self.targets, data.columns, strict=True)):
             if target.not_null and place not in self.keys and column.null_count:
@@ -228,7 +227,7 @@ def _new_columns(session: Session, fields: Sequence[pa.Field], found: Relation) 
     ]
     if missing and not session.one(_MAY_ALTER, schema=session.names.schema, name=session.spec.name):
         what = "is not in the table, and only the table's owner may add it: let a member of that role do so, by "
-        table = session.names.table.replace("%%", "%")
+        table = unsent(session.names.table)
         refuse_columns(
             session.spec, [(name, f"{what}ALTER TABLE {table} ADD COLUMN {quoted(name)} {it}") for name, it in missing]
         )

@@ -6,6 +6,7 @@ says that they are text, in UTF-8: a body may have a NUL, which Postgres holds i
 
 from __future__ import annotations
 
+from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.rules.rejected import other_columns
 
@@ -24,7 +25,7 @@ def make_or_check(session: Session, *, there: bool) -> None:
         return
     columns = session.rows(
         "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%(it)s) AND attnum > 0 AND NOT attisdropped",
-        it=session.names.rejected.replace("%%", "%"),
+        it=unsent(session.names.rejected),
     )
     if {name for (name,) in columns} != set(_ALL):
         raise other_columns(session.spec, _ALL)

@@ -23,7 +23,7 @@ from leasehold.arrow_masks import true_places
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, is_fit, key_numbers
+from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, flat, is_fit, key_numbers
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
 from leasehold.sinks.rules.fence import Lane
@@ -111,6 +111,15 @@ class BatchRows:
             return Filled(0, 0)
         self._staging.fill(staged)
         return Filled(staged.num_rows, pc.max(staged["kid"]).as_py() + 1)
+
+    def fill_table(self) -> int:
+        """Bring those that can be stored straight into the entity table; returns how many they are."""
+        taken = pa.array(self._places, pa.int64())
+        values = [flat(one.values) for one in self._readied.encoded]
+        if self._readied.unfit:
+            values = [one.take(taken) for one in values]
+        self._staging.fill_table(values)
+        return len(taken)
 
     def last(self) -> Last | None:
         """The last row of each key, if it alone has to be written; None if that cannot be told from the rows.
@@ -219,11 +228,6 @@ def encoded(data: pa.Table, tell: Callable[[], object]) -> list[Encoded]:
 def _repeated(runs: Iterable[tuple[int, int]], type_: pa.DataType) -> pa.Array:
     """Each number this many times."""
     return pa.concat_arrays([pa.array([], type_), *(pa.repeat(pa.scalar(one, type_), times) for one, times in runs)])
-
-
-def flat(column: Any) -> Any:
-    """The column in one piece."""
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _unstorable(encoded: Encoded) -> Unstorable:

@@ -18,6 +18,7 @@ from leasehold.errors import SinkError, UsageError
 from leasehold.postgres.connections import Connection, Row
 from leasehold.sinks.beside.kept_values import kept_body
 from leasehold.sinks.beside.session import Asked, Kind
+from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.rejected import Rejected
@@ -69,7 +70,7 @@ class Session:
 
     def there(self, table: str) -> bool:
         """Whether there is anything of this name."""
-        return bool(self.one("SELECT to_regclass(%(it)s) IS NOT NULL", it=self.of(table).replace("%%", "%")))
+        return bool(self.one("SELECT to_regclass(%(it)s) IS NOT NULL", it=unsent(self.of(table))))
 
     def asked(self, alias: str, columns: Mapping[str, Kind], rows: Iterable[Sequence[Any]]) -> Asked:
         """See `sinks.beside.session.Session`."""
@@ -209,7 +210,7 @@ class Session:
         """Which of these rights on a table that is there this user has not; or, `on_a_column`, not on any column."""
         has = "has_any_column_privilege" if on_a_column else "has_table_privilege"
         query = f"SELECT r FROM unnest(%(rights)s::text[]) AS r WHERE NOT {has}(%(name)s, r)"
-        name = self.names.of(table).replace("%%", "%")
+        name = unsent(self.names.of(table))
         return [right for (right,) in self.rows(query, rights=list(rights), name=name)]
 
     @contextmanager

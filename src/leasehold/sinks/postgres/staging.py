@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from leasehold.arrow_masks import nulled, true_places
-from leasehold.sinks.beside.statements import sent
+from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
@@ -77,8 +77,7 @@ def encode(column: Column) -> Encoded:
     kind = kind_of(column.type)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+    column = flat(column)
     problems: dict[int, str] = dict(out_of_range(column))
     if problems:
         column = _without(column, problems)
@@ -103,14 +102,29 @@ def encode(column: Column) -> Encoded:
     return Encoded(column, problems)
 
 
+def flat(column: Column) -> Column:
+    """The column in one piece."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
 def is_fit(column: Column, is_key: bool) -> bool:
     """Whether Postgres has a form for every value of a column, at a glance; False where each has to be looked at."""
     if is_key and column.null_count:
         return False
     if kind_of(column.type) is Kind.TEXT:
         return _is_text(column)
-    plain = not types.is_dictionary(column.type) and kind_of(column.type) is not Kind.JSON
-    return plain and not out_of_range(column)
+    if kind_of(column.type) is Kind.JSON:
+        return not is_key and all(is_fit(part, False) for part in _parts(flat(column)))
+    return not types.is_dictionary(column.type) and not out_of_range(column)
+
+
+def _parts(column: pa.Array) -> list[Any]:
+    """What a nested column is made of."""
+    if types.is_map(column.type):
+        return [column.keys, column.items]
+    if types.is_struct(column.type):
+        return list(column.flatten())
+    return [column.values if types.is_fixed_size_list(column.type) else column.flatten()]
 
 
 def _is_text(column: Column) -> bool:
@@ -174,9 +188,7 @@ def key_numbers(columns: Sequence[Column], rows: int) -> pa.Array:
 
 
 def _codes(column: Column) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    return column.dictionary_encode().indices.cast(pa.int64())
+    return flat(column).dictionary_encode().indices.cast(pa.int64())
 
 
 class Staging:
@@ -239,8 +251,17 @@ class Staging:
 
     def fill(self, rows: pa.Table) -> None:
         """Copy rows into the staging table; `rows` has its columns by their names, but for those left to defaults."""
-        statement = f"COPY {STAGE} ({', '.join(rows.schema.names)}) FROM STDIN (FORMAT csv)"
-        with self._session.connection.cursor() as cursor, cursor.copy(statement) as copy:
+        self._copy(f"{STAGE} ({', '.join(rows.schema.names)})", rows)
+
+    def fill_table(self, values: Sequence[Column]) -> None:
+        """Copy rows of the layout's columns, as they travel, straight into the entity table."""
+        names = ", ".join(quoted(target.name) for target in self._layout.targets)
+        rows = pa.table({str(place): column for place, column in enumerate(values)})
+        self._copy(unsent(f"{self._session.names.table} ({names})"), rows)
+
+    def _copy(self, into: str, rows: pa.Table) -> None:
+        cursor = self._session.connection.cursor()
+        with cursor, cursor.copy(f"COPY {into} FROM STDIN (FORMAT csv)") as copy:
             for some in rows.to_batches(max_chunksize=20_000):
                 text = pa.BufferOutputStream()
                 csv.write_csv(some, text, csv.WriteOptions(include_header=False, quoting_style="needed"))

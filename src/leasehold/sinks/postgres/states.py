@@ -16,6 +16,7 @@ import pyarrow as pa
 from leasehold.errors import ConfigError
 from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.base import SpoiledState
+from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.beside.states import misfit, ordered, refuse_constraints, row_of
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout, compared
@@ -132,7 +133,7 @@ def check(session: Session, *, referred: bool = False) -> None:
             ("a trigger", "SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = {} AND NOT tgisinternal)"),
             ("EXCLUDE", "SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conrelid = {} AND contype = 'x')"),
         )
-        if session.one(query.format("to_regclass(%(it)s)"), it=session.names.table.replace("%%", "%"))
+        if session.one(query.format("to_regclass(%(it)s)"), it=unsent(session.names.table))
     ]
     if uuids := [column.name for column in table.columns if column.declared == "uuid" and folded(column.name) in keys]:
         raise ConfigError(

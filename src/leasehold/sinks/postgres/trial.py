@@ -20,7 +20,7 @@ import psycopg
 
 from leasehold.errors import SinkError
 from leasehold.postgres.troubles import is_the_rows
-from leasehold.sinks.beside.statements import sent
+from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.beside.watermarks import WATERMARK
 from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.layout import Layout
@@ -104,7 +104,7 @@ def show_definition(session: Session, table: str, columns: str, row: str) -> Non
         "EXCLUDING STATISTICS EXCLUDING COMMENTS)",
         f"INSERT INTO {_COPY} ({columns}) {row}",
     )
-    if defaults := session.rows(_DEFAULTS, name=table.replace("%%", "%")):
+    if defaults := session.rows(_DEFAULTS, name=unsent(table)):
         undone(session, f"SELECT {', '.join(sent(default) for (default,) in defaults)}")
 
 

@@ -1,22 +1,30 @@
 """Which column of Postgres holds which type of a DataFrame, and how a value gets there.
 
 Owns the mapping of types. A value travels as its *carrier*, the widest type of its kind, into the staging table, which
-takes every value; from there it is cast to the column's type. What the column cannot hold (`Way.fits`) is known before.
+takes every value; from there it is cast to the column's type. What the column cannot hold (`Way.fits`) is known before,
+and so is, of a whole Arrow column at a glance, that the column holds all of it (`Way.takes`).
 Refuses a column that would alter values: fewer decimal places, a float for a double, a time of fewer digits.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.sinks.rules.values import Kind, kind_of
+from leasehold.sinks.rules.values import Column, Kind, kind_of
 
 _INTEGERS = {"smallint": 15, "integer": 31, "bigint": 63}
 _UUID = "'^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$'"
+_SPELLINGS = tuple(f"^[0-9{six}]{{8}}-([0-9{six}]{{4}}-){{3}}[0-9{six}]{{12}}$" for six in ("a-f", "A-F"))
+"""Of UUIDs that are all written in one of these ways, those that differ as text are different."""
+_JSON = 2**28 // 6
+"""Bytes of nested values whose JSON fits a `jsonb` each: a character may take six, as its escape."""
 _CARRIERS = {
     Kind.INTEGER: "bigint",
     Kind.REAL: "double precision",
@@ -29,18 +37,24 @@ _CARRIERS = {
 }
 
 
+def _any(_: Column) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """From the carrier to the column: SQL of a condition and of a value, in which `{}` is the carrier's column.
 
     `fits` is None where every value fits. `held` is the value that the column has in the end, where that is another.
-    `respells` says that several values of the carrier are one value of the column.
+    `respells` says that several values of the carrier are one value of the column. `takes` says of values in Arrow that
+    each fits, and that those which differ are different in the column too; False where that cannot be told at a glance.
     """
 
     cast: str
     fits: str | None = None
     held: str | None = None
     respells: bool = False
+    takes: Callable[[Column], bool] = _any
 
 
 def carrier_of(type_: pa.DataType) -> str:
@@ -93,14 +107,19 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
     if kind is Kind.DECIMAL and name == "numeric":
         if length is None:
             return cast
-        return None if plain.scale > (scale or 0) else _between(cast, 10 ** (length - (scale or 0)))
+        whole = length - (scale or 0)
+        if plain.scale > (scale or 0):
+            return None
+        return cast if plain.precision - plain.scale <= whole else _between(cast, 10**whole)
     if kind is Kind.TEXT and name in ("character varying", "character"):
         # No cast: one that is written cuts the text off, and the one on the way into the column refuses it.
-        return Way("{}", None if length is None else f"char_length({{}}) <= {length}", held=cast.cast)
+        if length is None:
+            return Way("{}", held=cast.cast)
+        return Way("{}", f"char_length({{}}) <= {length}", held=cast.cast, takes=lambda them: _no_longer(them, length))
     if kind is Kind.TEXT and name == "uuid":
-        return Way(cast.cast, f"{{}} ~ {_UUID}", respells=True)
+        return Way(cast.cast, f"{{}} ~ {_UUID}", respells=True, takes=_are_uuids)
     if kind is Kind.JSON and name in ("jsonb", "json", "text"):
-        return Way(cast.cast, respells=name == "jsonb")
+        return Way(cast.cast, respells=name == "jsonb", takes=lambda them: bool(them.nbytes < _JSON))
     return None
 
 
@@ -111,7 +130,24 @@ def is_boolean(type_: pa.DataType) -> bool:
 
 def _between(cast: Way, most: int) -> Way:
     """Values below `most`, either way: all that is lost is one value of the negative ones, which goes row by row."""
-    return Way(cast.cast, f"{{}} > -{most} AND {{}} < {most}")
+    return Way(cast.cast, f"{{}} > -{most} AND {{}} < {most}", takes=lambda them: _are_below(them, most))
+
+
+def _are_below(column: Column, most: int) -> bool:
+    if types.is_dictionary(column.type):
+        return False
+    found: Any = pc.min_max(column).as_py()
+    return found["min"] is None or -most < found["min"] <= found["max"] < most
+
+
+def _no_longer(column: Column, length: int) -> bool:
+    return not types.is_dictionary(column.type) and (pc.max(pc.utf8_length(column)).as_py() or 0) <= length
+
+
+def _are_uuids(column: Column) -> bool:
+    if types.is_dictionary(column.type):
+        return False
+    return any(pc.all(pc.match_substring_regex(column, one)).as_py() is not False for one in _SPELLINGS)
 
 
 def _unwrapped(type_: pa.DataType) -> pa.DataType:

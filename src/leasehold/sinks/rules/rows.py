@@ -21,9 +21,10 @@ from leasehold.sinks.rules.values import stored
 
 _AS_STORED = (
     *(types.is_string, types.is_large_string, types.is_binary, types.is_large_binary),
-    *(types.is_integer, types.is_boolean),
+    *(types.is_integer, types.is_boolean, types.is_date32, types.is_decimal),
+    lambda type_: types.is_timestamp(type_) and type_.unit != "ns",  # nanoseconds are cut off
 )
-"""Types whose values are stored as they are: what is equal in Arrow is equal in the table, and the other way round."""
+"""Types of which what is equal in Arrow is equal in the table, and the other way round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class Rows:
     def last_of_keys(self, *, one_lane: bool) -> LastRows | None:
         """The last row of each key. None where the rows have to be looked at one after the other.
 
-        That is so if `one_lane` and a key comes from two partitions, and where a key is not stored as it is in Arrow.
+        That is so if `one_lane` and a key comes from two partitions, and where keys that differ in Arrow may be one in
+        the table.
         """
         keys = [self.data.column(place) for place in self.key_columns]
         if not len(self) or not all(any(is_one(key.type) for is_one in _AS_STORED) for key in keys):

@@ -20,8 +20,9 @@ from pyarrow import types
 
 from leasehold.arrow_masks import nulled, true_places
 from leasehold.sinks.beside.kept_values import kept_body
-from leasehold.sinks.postgres.rows import Readied, flat
+from leasehold.sinks.postgres.rows import Readied
 from leasehold.sinks.postgres.staged.table import COLUMNS
+from leasehold.sinks.postgres.staging import flat
 from leasehold.sinks.postgres.types import is_boolean
 from leasehold.sinks.rules.batch import Batch, Kept, fence_of
 from leasehold.sinks.rules.columns import stored_fields

@@ -20,6 +20,7 @@ from pyarrow import csv
 from leasehold.errors import AlreadyInUse, SinkError, SinkUnavailable, UsageError
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
+from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.postgres.names import SHARED, STAGED, Names
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staged.cells import staged_piece, stored_columns
@@ -74,7 +75,7 @@ class PostgresStager:
                         f"{connections.shown}: a task finds the schema {connection.schema}, and the driver "
                         f"{self.schema}: let both have the same search path, in the URL"
                     )
-                table = Names(self.schema, self.spec).of(STAGED).replace("%%", "%")
+                table = unsent(Names(self.schema, self.spec).of(STAGED))
                 statement = f"COPY {table} ({', '.join(COLUMNS)}) FROM STDIN (FORMAT csv)"
                 with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
                     text = pa.BufferOutputStream()
