@@ -74,11 +74,12 @@ AT_ONCE: dict[str, tuple[Any, str]] = {
 
 LAST: dict[str, tuple[Any, str]] = {
     "last rows staged": (BatchRows, "fill_last"),
+    "what is known loaded": (AtOnce, "_load_known"),
     "last rows noted": (AtOnce, "_note_keys"),
     "last rows written": (AtOnce, "_write_those_that_stay"),
     "last rows merged": (PostgresTransaction, "_merged_last"),
 }
-"""Where one can be killed whose batch is merged by the last row of each key alone."""
+"""Where one can be killed whose batch is merged by the last row of each key alone, which versions may say."""
 
 IN_TASK: dict[str, tuple[Any, str]] = {
     "columns known": (stager, "stored_columns"),
@@ -158,11 +159,11 @@ def plain() -> Batch:
     return batch([*numbered, rows[-1]._replace(number=24, version=-1)], by_version=True, deletes=True)
 
 
-def last() -> Batch:
+def last(*, by_version: bool) -> Batch:
     """A batch that is merged by the last row of each key, into a table without rules that has `a` and `b`."""
     rows = [E("a", "x"), E("c"), E("b", gone=True), E("a", "y"), E(None), E("c", "z")]
-    numbered = [row._replace(number=number) for number, row in enumerate(rows, 2)]
-    return batch(numbered, deletes=True, rejected=[E("?", number=8)])
+    numbered = [row._replace(number=number, version=number) for number, row in enumerate(rows, 2)]
+    return batch(numbered, by_version=by_version, deletes=True, rejected=[E("?", number=8)])
 
 
 def try_again(sink: PostgresSink) -> RetryResult:
@@ -197,10 +198,10 @@ def apply_plain(sink: PostgresSink) -> None:
     sink.apply(plain())
 
 
-def die_in_last(url: str, point: str) -> None:
-    """Apply that batch to a table of one partition a key, and be killed at the point."""
+def die_in_last(url: str, point: str, by_version: bool) -> None:
+    """Apply that batch, and be killed at the point."""
     at(point, die)
-    PostgresSink(url, FLIGHTS, timeout=NEVER).apply(last())
+    PostgresSink(url, SPEC if by_version else FLIGHTS, timeout=NEVER).apply(last(by_version=by_version))
 
 
 def at(point: str, act: Callable[[], None]) -> None:

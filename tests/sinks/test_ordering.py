@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.sinks.rules.ordering import UNKNOWN, KeyOrder
+from leasehold.sinks.rules.ordering import UNKNOWN, KeyOrder, beside
 
 A, B = ("a",), ("b",)
 
@@ -78,3 +78,13 @@ def test_the_last_word_does_not_depend_on_arrival_or_on_chunks(
     for start, end in pairwise(cuts):
         order.accept(order.judge(start, end))
     assert {key: events[index][1] for key, index in order.written().items()} == expected
+
+
+@given(
+    events=st.lists(st.tuples(st.sampled_from("abc"), st.tuples(st.integers(0, 5))), max_size=20),
+    known=st.dictionaries(st.sampled_from("abcd"), st.one_of(st.tuples(st.integers(0, 5)), st.just(UNKNOWN))),
+)
+def test_what_is_known_can_be_brought_in_after_the_judgement(events: list[Any], known: dict[Any, Any]) -> None:
+    keys, claims = [key for key, _ in events], [claim for _, claim in events]
+    alone = by_value(keys, claims).judge(0, len(events))
+    assert beside(alone, keys, claims, known) == by_value(keys, claims, known).judge(0, len(events))

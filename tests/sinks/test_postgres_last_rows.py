@@ -6,7 +6,7 @@ import datetime as dt
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given
 
 from leasehold.errors import KeyFromTwoPartitions
+from leasehold.model import EventRange
+from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.batch import Batch
@@ -179,6 +181,62 @@ def test_a_row_that_breaks_a_rule_before_the_last_one_of_its_key_is_set_aside(
     assert sink.apply(batch([E("a", wrong), E("a", right, number=1)])) == BatchResult(applied=1, rejected=1)
     assert place.look("SELECT tail, status::text FROM flights") == [("a", right)]
     sink.close()
+
+
+BY_VERSION = TableSpec(name="flights", pipeline="p", keys=("tail",), sequence_by="version")
+
+
+def versions(*rows: tuple[str, int], first: int = 0, partition: str = "0") -> Batch:
+    """Rows of these keys and versions, with the version as status."""
+    some = [
+        E(tail, str(version), version=version, number=number, partition=partition)
+        for number, (tail, version) in enumerate(rows, first)
+    ]
+    ranges = (EventRange("h", partition, 1, first, first + len(rows)),)  # or its writer locks all partitions
+    return replace(batch(some, by_version=True), ranges=ranges)
+
+
+def test_rows_that_versions_put_in_order_are_merged_by_the_highest_of_each_key(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Merge, "upsert")
+    sink = place.sink(BY_VERSION)
+    some = versions(("a", 1), ("a", 3), ("a", 2), ("b", 5))
+    assert sink.apply(some) == BatchResult(applied=3, superseded=1)
+    # Of `a` the second is above what is known, of `b` none, and `c` is new.
+    more = versions(("a", 2), ("a", 4), ("b", 3), ("b", 4), ("c", 1), ("c", 1), first=4)
+    assert sink.apply(more) == BatchResult(applied=3, superseded=3)
+    assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", "4"), ("b", "5"), ("c", "1")]
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("there", "applied", "left"),
+    [((("a", 5),), 3, "6"), ((("a", 5), ("a", 7)), 2, "7"), ((("c", 5),), 4, "6")],
+    ids=["lower", "higher", "a new key"],
+)
+def test_a_key_that_somebody_notes_meanwhile_is_judged_by_that(
+    place: Place, monkeypatch: pytest.MonkeyPatch, there: tuple[tuple[str, int], ...], applied: int, left: str
+) -> None:
+    """Another writer comes between the look at what is known and the writing."""
+    sink, other = place.sink(BY_VERSION), place.sink(BY_VERSION)
+    assert sink.apply(versions(("a", 1), ("b", 1))).applied == 2
+    assert other.apply(versions(("z", 1), partition="1")).applied == 1
+    load, come = AtOnce._load_known, iter([there])
+
+    def load_before_others(it: AtOnce) -> Any:
+        known = load(it)
+        if (rows := next(come, None)) is not None:
+            assert other.apply(versions(*rows, first=1, partition="1")).applied == len(rows)
+        return known
+
+    monkeypatch.setattr(AtOnce, "_load_known", load_before_others)
+    rest = [("b", "3"), ("c", "6"), ("z", "1")]
+    mine = versions(("a", 4), ("a", 6), ("b", 3), ("c", 6), first=2)
+    assert sink.apply(mine) == BatchResult(applied=applied, superseded=4 - applied)
+    assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", left), *rest]
+    sink.close()
+    other.close()
 
 
 TYPED = """CREATE TABLE typed (id uuid, day date, at timestamptz, price numeric(9,2), what jsonb, code varchar(3),

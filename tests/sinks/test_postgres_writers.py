@@ -158,20 +158,21 @@ def killed_on_the_short_way(place: Place, points: Iterable[str]) -> None:
     sink.close()
 
 
-def killed_while_last_rows_are_merged(place: Place, points: Iterable[str]) -> None:
+def killed_while_last_rows_are_merged(place: Place, points: Iterable[str], *, by_version: bool) -> None:
     """A writer is killed at each point of a batch that is merged by the last row of each key, which comes again."""
     tables = ("flights", "leasehold_key_flights", "flights_rejected", "leasehold_watermark")
     place.run("CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint)")
-    sink = place.sink(FLIGHTS)
+    sink = place.sink(SPEC if by_version else FLIGHTS)
+    first = batch([E("a", version=0), E("b", version=1, number=1)], by_version=by_version, deletes=True)
     for turn, point in enumerate(points):
         if turn:
             place.run(*(f"DELETE FROM {name}" for name in tables))
-        assert sink.apply(batch([E("a"), E("b", number=1)], deletes=True)).applied == 2
+        assert sink.apply(first).applied == 2
         before = place.look(ROWS), place.look(KEYS)
-        assert killed_in(die_in_last, place.url, point), point
+        assert killed_in(die_in_last, place.url, point, by_version), point
         committed = point in COMMITTED
         assert committed or (place.look(ROWS), place.look(KEYS)) == before, point
-        again = sink.apply(last())
+        again = sink.apply(last(by_version=by_version))
         assert (again.applied, again.rejected, again.replayed) == ((0, 0, 7) if committed else (5, 2, 0)), point
         assert place.look(ROWS) == [("a", "y", None), ("c", "z", None)], point
         assert place.look("SELECT sequence_number FROM flights_rejected ORDER BY 1") == [(6,), (8,)], point
@@ -201,7 +202,13 @@ def test_a_writer_killed_on_the_short_way_has_done_nothing(place: Place) -> None
 
 
 def test_a_writer_killed_while_last_rows_are_merged_has_done_all_or_nothing(place: Place) -> None:
-    killed_while_last_rows_are_merged(place, ["last rows noted", "last rows merged", "none whole", "committed"])
+    points = ["last rows noted", "last rows merged", "none whole", "committed"]
+    killed_while_last_rows_are_merged(place, points, by_version=False)
+
+
+def test_so_has_one_whose_rows_versions_put_in_order(place: Place) -> None:
+    points = ["what is known loaded", "last rows noted", "last rows merged", "committed"]
+    killed_while_last_rows_are_merged(place, points, by_version=True)
 
 
 def test_an_instance_killed_while_tasks_stage_its_batch_leaves_nothing_that_counts(place: Place) -> None:
@@ -216,9 +223,14 @@ def test_a_writer_killed_at_any_point_of_the_short_way_has_done_nothing(place: P
 
 
 @pytest.mark.soak
-def test_a_writer_killed_at_any_point_while_last_rows_are_merged_has_done_all_or_nothing(place: Place) -> None:
+@pytest.mark.parametrize("by_version", [False, True])
+def test_a_writer_killed_at_any_point_while_last_rows_are_merged_has_done_all_or_nothing(
+    place: Place, by_version: bool
+) -> None:
     others = ("claimed", "fitted", "watermarks locked", "levels raised", "rejected", "order recorded", "written")
-    killed_while_last_rows_are_merged(place, [*others[:4], *LAST, *others[4:], "none whole", "committed"])
+    points = [point for point in LAST if by_version or point != "what is known loaded"]
+    points = [*others[:4], *points, *others[4:], "none whole", "committed"]
+    killed_while_last_rows_are_merged(place, points, by_version=by_version)
 
 
 @pytest.mark.soak

@@ -21,6 +21,9 @@ wrong. So nothing is looked for beforehand, neither in the batch nor in the tabl
    change rows, and have rules of their own. Tables that have any of this go the long way.
 4. A key that was written from another partition is left as it is, without `sequence_by`. Then fewer keys are noted than
    there are, and the batch goes the long way.
+5. With `sequence_by`, how many of several rows of a key are older takes what is known of it. That is read without a
+   lock, and a key that somebody has noted since then is left as it is: then fewer keys are noted than were to be, and
+   the batch goes the long way. If all rows of that key were older before, they still are, and nothing is different.
 
 Who may do what at the same time: keys are noted in their order, and each is locked with it until the transaction ends,
 so batches about the same keys follow one another as on the long way (`memory`).
@@ -28,7 +31,8 @@ so batches about the same keys follow one another as on the long way (`memory`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -38,7 +42,13 @@ from leasehold.sinks.postgres.layout import Layout, Target
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.postgres.staging import APART, KEYS, STAGE, Staging
+from leasehold.sinks.postgres.staging import APART, KEYS, KNOWN, STAGE, Staging
+from leasehold.sinks.rules.ordering import Step
+
+T = TypeVar("T")
+
+Known = tuple[Any, ...]
+"""What is remembered of a key: `(kid, lane, number, by_number, by_text)`."""
 
 _CLAIM = ("lane", "number", "by_number", "by_text", "gone")
 _MOST_FAILURES = 6
@@ -104,9 +114,22 @@ class AtOnce:
 
     def write(self, rows: int) -> int | None:
         """Write these rows; returns how many were older than what is known. None: nothing is done, or left."""
+        return self._tried(lambda: self._write(self._gathered() if self._repeated else rows))
+
+    def write_judged(self, rows: int, judge: Callable[[Sequence[Known]], Step]) -> Step | None:
+        """Write these rows, where `judge` has judged them by what is known; returns that. None: as `write`."""
+
+        def write() -> Step:
+            step = judge(self._load_known())
+            self._write(rows, rows - len(step.written))
+            return step
+
+        return self._tried(write)
+
+    def _tried(self, write: Callable[[], T]) -> T | None:
         try:
             with self._session.savepoint():
-                return self._write(self._gathered() if self._repeated else rows)
+                return write()
         except _OtherWay:
             return None
         except psycopg.errors.CardinalityViolation:  # two values that are different as text are one key
@@ -138,8 +161,10 @@ class AtOnce:
             )
         )
 
-    def _write(self, rows: int) -> int:
-        lost = rows - self._note_keys()
+    def _write(self, rows: int, expected: int | None = None) -> int:
+        lost = rows - self._note_keys(as_known=expected is not None)
+        if expected is not None and lost != expected:
+            raise _OtherWay
         if lost and (not self._by_value or self._set_lost_apart() != lost):
             raise _OtherWay
         these = f"NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = s.kid)" if lost else "true"
@@ -196,12 +221,32 @@ class AtOnce:
         }
         return [(place, target) for place, target in enumerate(self._layout.targets) if target.name in names]
 
-    def _note_keys(self) -> int:
-        """Note the event of each key; returns of how many, without those that are to stay as they are."""
+    def _load_known(self) -> Sequence[Known]:
+        """What is known of the keys, none of which is locked yet."""
+        Staging(self._session, self._layout).analyze()  # or the server reads all of the memory
+        self._session.run(
+            f"INSERT INTO {KNOWN} (kid, at, lane, number, by_number, by_text) "
+            f"SELECT s.kid, m.ctid, m.lane, m.number, m.by_number, m.by_text FROM {STAGE} AS s "
+            f"JOIN {self._session.names.memory} AS m ON {self._is_known}"
+        )
+        return self._session.rows(f"SELECT kid, lane, number, by_number, by_text FROM {KNOWN}")
+
+    @property
+    def _is_known(self) -> str:
+        pairs = zip(self._session.names.key_columns, self._key_values, strict=True)
+        return " AND ".join(f"m.{key} = {value}" for key, value in pairs)
+
+    def _note_keys(self, *, as_known: bool = False) -> int:
+        """Note the event of each key; returns of how many, without those that are to stay as they are.
+
+        With `as_known`, only where what is noted is still what was loaded.
+        """
         keys = ", ".join(self._session.names.key_columns)
         claim, values = ", ".join(_CLAIM), ", ".join(self._key_values)
         updates = ", ".join(f"{name} = excluded.{name}" for name in _CLAIM)
         counts = f"NOT {self._older()}" if self._by_value else "m.lane = excluded.lane"
+        if as_known:
+            counts += f" AND m.ctid IN (SELECT at FROM {KNOWN})"
         return self._session.run(
             f"INSERT INTO {self._session.names.memory} AS m ({keys}, {claim}) "
             f"SELECT {values}, {', '.join(f's.{name}' for name in _CLAIM)} FROM {self._last} ORDER BY {self._order} "
@@ -230,12 +275,10 @@ class AtOnce:
 
     def _set_lost_apart(self) -> int:
         """Note the keys whose row is older than what is known; returns how many. What is noted of others is theirs."""
-        pairs = zip(self._session.names.key_columns, self._key_values, strict=True)
-        same = " AND ".join(f"m.{key} = {value}" for key, value in pairs)
         claim = "lane", "number", "by_number", "by_text"
         return self._session.run(
             f"INSERT INTO {APART} (kid, lost) SELECT s.kid, true FROM {STAGE} AS s "
-            f"JOIN {self._session.names.memory} AS m ON {same} "
+            f"JOIN {self._session.names.memory} AS m ON {self._is_known} "
             f"WHERE ({', '.join(f'm.{name}' for name in claim)}) IS DISTINCT FROM "
             f"({', '.join(f's.{name}' for name in claim)})"
         )

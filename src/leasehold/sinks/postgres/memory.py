@@ -12,7 +12,7 @@ somebody removes meanwhile (`forgetting`) is missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -116,16 +116,10 @@ class Memory:
             f"SELECT kid, lane, number, by_number, by_text FROM {KNOWN} WHERE kid = ANY(%(kids)s::integer[])",
             kids=list(kids),
         )
+        if self._by_value:
+            return claims_of(rows, bookkeeping)
         lanes = bookkeeping.lanes_of({row[1] for row in rows})
-        found: dict[int, Claim] = {}
-        for kid, lane, number, by_number, by_text in rows:
-            hub, partition = lanes[lane]
-            value = by_number if by_text is None else by_text
-            if not self._by_value:
-                found[kid] = (hub, partition, number) if places else (hub, partition)
-            else:
-                found[kid] = UNKNOWN if value is None else (value, partition, hub, number)
-        return found
+        return {kid: (*lanes[lane], number) if places else lanes[lane] for kid, lane, number, _, _ in rows}
 
     def remember_merged(self, *, apart: bool) -> None:
         """Note the last event of each key that was merged set-wise; `apart` says whether there are others.
@@ -160,6 +154,21 @@ class Memory:
             f"WHERE {self._same} AND f.kid = k.kid AND a.kid = k.kid AND NOT k.kid = ANY(%(kids)s::integer[])",
             kids=list(written),
         )
+
+
+def claims_of(rows: Iterable[Any], bookkeeping: Bookkeeping) -> dict[int, Claim]:
+    """With `sequence_by`: the claims of keys of which `(kid, lane, number, by_number, by_text)` is remembered.
+
+    A partition that nothing is known of is below the others.
+    """
+    rows = list(rows)
+    lanes = bookkeeping.lanes_of({row[1] for row in rows})
+    found: dict[int, Claim] = {}
+    for kid, lane, number, by_number, by_text in rows:
+        hub, partition = lanes.get(lane, ("", ""))
+        value = by_number if by_text is None else by_text
+        found[kid] = UNKNOWN if value is None else (value, partition, hub, number)
+    return found
 
 
 def split(value: Any) -> tuple[Decimal | int | None, str | None]:

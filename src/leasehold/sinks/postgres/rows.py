@@ -27,6 +27,7 @@ from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, enco
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
 from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.ordering import Claim, KeyOrder, Step, beside
 from leasehold.sinks.rules.rows import Rows
 from leasehold.sinks.rules.values import Converted, Unstorable, order_values
 
@@ -80,13 +81,32 @@ class Readied:
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """What rows are compared by (`sequence_by`), and which of them count as long as nothing is known of their keys."""
+
+    claims: Sequence[Claim]
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
 class Last:
-    """Rows that can be stored, and where the last one of each key is among them, in the order of keys."""
+    """Rows that can be stored, and where the last one of each key is among them, in the order of keys.
+
+    Where rows were `judged`, the last one is the highest, and what is known of its key may be higher.
+    """
 
     rows: Rows
     places: pa.Array
     gone: pa.Array
     deletes: bool
+    judged: Judged | None
+
+    def beside(self, known: Mapping[int, Claim]) -> Step:
+        """Which rows count beside what is known of keys, by their places in the order of keys."""
+        assert self.judged is not None
+        keys, places = self.rows.keys, self.places.to_pylist()
+        before = {keys[places[kid]]: claim for kid, claim in known.items()}
+        return beside(self.judged.step, keys, self.judged.claims, before)
 
 
 class BatchRows:
@@ -124,8 +144,8 @@ class BatchRows:
     def last(self) -> Last | None:
         """The last row of each key, if it alone has to be written; None if that cannot be told from the rows.
 
-        Then a key comes from two partitions, or is deleted and comes again where the table has more columns, or a row
-        that a later one replaces may break a rule of the table.
+        Then a key comes from two partitions without `sequence_by`, or is deleted and comes again where the table has
+        more columns, or a row that a later one replaces may break a rule of the table.
         """
         it, layout = self._readied, self._layout
         data, gone = it.data, it.gone
@@ -136,13 +156,26 @@ class BatchRows:
             return None
         lanes, numbers = self._of_places()
         rows = Rows(data, layout.keys, gone.to_pylist() if self._deletes else None, lanes, numbers)
-        left = rows.last_of_keys(one_lane=True)
+        judged = self._judged(rows)
+        if judged is None:
+            left = rows.last_of_keys(one_lane=True)
+        else:
+            left = rows.left_by(judged.step) if rows.tells_keys_apart else None
         if left is None:
             return None
         ends = pc.sum(gone.take(left.last)).as_py() if self._deletes else 0
         if len(left.deleted) > ends and not layout.gives_all:
             return None
-        return Last(rows, left.last, gone, self._deletes)
+        return Last(rows, left.last, gone, self._deletes, judged)
+
+    def _judged(self, rows: Rows) -> Judged | None:
+        """What `sequence_by` says of these rows alone; None without it."""
+        order = self._readied.order
+        if order is None:
+            return None
+        parts = zip(self._places, rows.lanes, rows.numbers, strict=True)
+        claims = [(order[place], partition, hub, number) for place, (hub, partition), number in parts]
+        return Judged(claims, KeyOrder(rows.keys, claims, {}, by_value=True).judge(0, len(rows)))
 
     def fill_last(self, last: Last, bookkeeping: Bookkeeping) -> None:
         """Bring the last row of each key into the staging table, in the order of keys."""
@@ -155,6 +188,8 @@ class BatchRows:
             "lane": pa.array([ids[lanes[place]] for place in places], pa.int64()),
             "number": pa.array([numbers[place] for place in places], pa.int64()),
         }
+        if last.judged is not None:
+            columns["by_number"], columns["by_text"] = self._readied.ordered_by([self._places[one] for one in places])
         if self._deletes:
             columns["gone"] = last.gone.take(last.places)
         values = encoded(last.rows.data.take(last.places), lambda: self._session.one("SELECT 1"))

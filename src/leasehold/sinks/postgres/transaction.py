@@ -32,6 +32,7 @@ from leasehold.sinks.postgres.bookkeeping import FORMAT, LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
 from leasehold.sinks.postgres.entity_locks import locked
 from leasehold.sinks.postgres.layout import Layout, fit
+from leasehold.sinks.postgres.memory import claims_of
 from leasehold.sinks.postgres.merging import Merge, Merged
 from leasehold.sinks.postgres.related import Steps
 from leasehold.sinks.postgres.rows import BatchRows
@@ -212,7 +213,7 @@ class PostgresTransaction(ChangesBeside):
         else:
             rows = BatchRows(batch, layout, kept, session)
         merged, filled = None, time.monotonic()
-        if isinstance(rows, BatchRows) and not past and order.kind is None:
+        if isinstance(rows, BatchRows) and not past:
             merged = self._merged_last(layout, rows) if layout.keys else self._appended(layout, rows)
         if merged is None:
             staged = rows.fill(self.bookkeeping)
@@ -262,13 +263,20 @@ class PostgresTransaction(ChangesBeside):
         if session.spec.spread or not layout.lets_last_alone or not chance.taken() or (last := rows.last()) is None:
             return None
         rows.fill_last(last, self.bookkeeping)
-        it = AtOnce(session, layout, by_value=False, deletes=last.deletes, repeated=False)
-        older = until_it_stays(lambda: it.write(len(last.places)), ROLLED_BACK, self._patience)
-        chance.note(went=older is not None)
-        if older is None:
+        count, by_value = len(last.places), last.judged is not None
+        it = AtOnce(session, layout, by_value=by_value, deletes=last.deletes, repeated=False)
+
+        def write() -> Merged | None:
+            if not by_value:
+                return None if it.write(count) is None else Merged(applied=len(last.rows))
+            step = it.write_judged(count, lambda known: last.beside(claims_of(known, self.bookkeeping)))
+            return None if step is None else Merged(len(step.winners), step.superseded)
+
+        merged = until_it_stays(write, ROLLED_BACK, self._patience)
+        chance.note(went=merged is not None)
+        if merged is None:
             Staging(session, layout).empty()
-            return None
-        return Merged(applied=len(last.rows))
+        return merged
 
     def _merged(self, layout: Layout, batch: Batch, order: TableOrder, filled: Filled, *, past: bool) -> Merged:
         """Merge what is staged; again, and without staging it again, if the server undoes that for others' sake.

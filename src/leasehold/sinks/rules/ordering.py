@@ -110,6 +110,17 @@ class KeyOrder:
         return Step(winners, end - start - len(winners), end, fresh)
 
 
+def beside(step: Step, keys: Sequence[Key], claims: Sequence[Claim], known: Mapping[Key, Claim]) -> Step:
+    """The judgement by value on a stretch whose `step` was found with nothing known, where this is known of keys.
+
+    A winner was not below any event before it. So it still wins if it is not below what is known. An event that lost to
+    a winner is below that one, or else both are below what is known.
+    """
+    winners = [index for index in step.winners if claims[index] >= known.get(keys[index], UNKNOWN)]
+    written = {key: index for key, index in step.written.items() if claims[index] >= known.get(key, UNKNOWN)}
+    return Step(winners, step.superseded + len(step.winners) - len(winners), step.stop, written)
+
+
 class PastOrder(KeyOrder):
     """Rule 5 without `sequence_by`: the claims, and what is known, are `(hub, partition, sequence number)`.
 

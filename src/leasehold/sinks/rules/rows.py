@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from leasehold.sinks.rules.fence import Lane
-from leasehold.sinks.rules.ordering import Key
+from leasehold.sinks.rules.ordering import Key, Step
 from leasehold.sinks.rules.values import stored
 
 _AS_STORED = (
@@ -83,15 +83,29 @@ class Rows:
         """The keys of these rows."""
         return _tuples(self.data.select(list(self.key_columns)).take(indices))
 
+    @property
+    def tells_keys_apart(self) -> bool:
+        """Whether keys that differ here differ in the table, and the other way round."""
+        kinds = [self.data.schema.field(place).type for place in self.key_columns]
+        return all(any(is_one(kind) for is_one in _AS_STORED) for kind in kinds)
+
+    def left_by(self, step: Step) -> LastRows:
+        """What is left once the winners of a step were written in their order."""
+        last = [index for _, index in sorted(step.written.items())]
+        gone: dict[Key, int] = {}
+        if self.deletes is not None:
+            gone = {self.keys[index]: index for index in step.winners if self.deletes[index]}
+        return LastRows(pa.array(last, pa.int64()), pa.array(gone.values(), pa.int64()))
+
     def last_of_keys(self, *, one_lane: bool) -> LastRows | None:
         """The last row of each key. None where the rows have to be looked at one after the other.
 
         That is so if `one_lane` and a key comes from two partitions, and where keys that differ in Arrow may be one in
         the table.
         """
-        keys = [self.data.column(place) for place in self.key_columns]
-        if not len(self) or not all(any(is_one(key.type) for is_one in _AS_STORED) for key in keys):
+        if not len(self) or not self.tells_keys_apart:
             return None
+        keys = [self.data.column(place) for place in self.key_columns]
         ids = {lane: number for number, lane in enumerate(dict.fromkeys(self.lanes))}
         lanes = pa.array([ids[lane] for lane in self.lanes], pa.int64())
         gone = pa.array([False] * len(self) if self.deletes is None else self.deletes, pa.bool_())

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leasehold.errors import KeyFromTwoPartitions, SinkError
-from leasehold.sinks.rules.ordering import Claim, Step
+from leasehold.sinks.rules.ordering import Claim
 from leasehold.sinks.rules.row_by_row import Order, RowWriter, Written, two_partitions
 from leasehold.sinks.rules.rows import LastRows, Rows
 from leasehold.sinks.rules.table import TableSpec
@@ -33,17 +33,10 @@ def write_rows(table: SqliteRows, order: Order) -> Written:
     count = len(table.rows)
     if table.takes_last_alone:
         step = order.judge(0, count)
-        if step.stop == count and table.attempt_last(_left_by(step, table.rows)) is None:
+        if step.stop == count and table.attempt_last(table.rows.left_by(step)) is None:
             order.accept(step)
             return Written(len(step.winners), step.superseded)
     return RowWriter(table, count, order).write()
-
-
-def _left_by(step: Step, rows: Rows) -> LastRows:
-    last = [index for _, index in sorted(step.written.items())]
-    deletes = rows.deletes
-    gone = {} if deletes is None else {rows.keys[index]: index for index in step.winners if deletes[index]}
-    return LastRows(pa.array(last, pa.int64()), pa.array(gone.values(), pa.int64()))
 
 
 class SqliteRows:
