@@ -281,6 +281,8 @@ def look_at_table(
                 yield _failed("consumer group", DRIVER, str(error), ())
         if not there:
             return
+        if compares is not None:
+            yield from (Finding("table", DRIVER, True, said) for said in compares.advice())
         if checkpoints is not None:
             check_levels(records, checkpoints, lambda: marks, file)
         reached = [*TablePlaces(sink, identity).list_checkpoints(records)]

@@ -42,6 +42,7 @@ from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.features import ALL
 from leasehold.sinks.postgres import names, related, states
+from leasehold.sinks.postgres.advice import advice
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.session import Session, check_same, gone, settings_of, until_it_stays
@@ -197,6 +198,11 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
         """See `ComparesSchema`."""
         return self._looked(schema)[1]
+
+    def advice(self) -> tuple[str, ...]:
+        """See `ComparesSchema`."""
+        with self._looking(self.spec.name) as session:
+            return advice(session)
 
     def _looked(self, schema: pa.Schema | None, *, trial: bool = False) -> tuple[bool, tuple[str, ...]]:
         """Whether the table is there, and what it would be given; nothing is made, and nobody who writes waits long."""

@@ -93,6 +93,10 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         """See `ComparesSchema`."""
         return compare(self._path, self.spec, self._claimed, schema)[1]
 
+    def advice(self) -> tuple[str, ...]:
+        """See `ComparesSchema`. None: SQLite counts nothing that would tell."""
+        return ()
+
     def row_count(self) -> int:
         """How many rows the table has; 0 if it has not been made yet."""
         with self._explained(), self._file.reading() as connection, self._inner():

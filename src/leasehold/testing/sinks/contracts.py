@@ -275,6 +275,7 @@ class SinkContract(SinkFixtures):
             assert new.apply(wider) == BatchResult(applied=2)
         assert [column in record.getMessage() for record in caplog.records] == [True]
         assert comparing.columns_to_add(wider.rows.schema) == ()
+        assert comparing.advice() == ()  # of a table with a row
         assert old.apply(batch(Row("a", 3, 4), Row("b", 3, 5), Row("d", 3, 6))) == BatchResult(applied=3)
         assert contents() == [("a", 3), ("b", 3), ("c", 2), ("d", 3)]
         assert open_table(UPSERT).apply(replace(wider, rows=wider.rows.slice(1))) == BatchResult(replayed=1)
