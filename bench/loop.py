@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -91,12 +92,16 @@ class Marks:
 def speed_of_loop(spark: SparkSession, place: Path, size: int, text: str = PIPELINE) -> float:
     """Events a second of `leasehold run` in batches of `size`, without the first of them."""
     marks = Marks()
-    made = PipelineRun(
-        _file(place, size, text), available_now=True, report=lambda told: marks.note(told.totals.applied), rng=Random(1)
-    )
+    run_loop(spark, place, size, text, marks.note)
+    return marks.speed()
+
+
+def run_loop(spark: SparkSession, place: Path, size: int, text: str, note: Callable[[int], None]) -> None:
+    """`leasehold run` until all there is is consumed. `note` is told how many events have been applied."""
+    file = _file(place, size, text)
+    made = PipelineRun(file, available_now=True, report=lambda told: note(told.totals.applied), rng=Random(1))
     made._session = lambda stop: _Kept(spark)  # type: ignore[method-assign,assignment,return-value]  # it stays
     made.run(threading.Event())
-    return marks.speed()
 
 
 class _Kept:

@@ -32,6 +32,7 @@ BENCHMARKS = (
     "pipeline",
     "loop",
     "postgres_table",
+    "kafka_table",
     "postgres_sink",
     "queues",
     "entities",
