@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.csv
 from pyspark.sql import DataFrame, SparkSession
 
+from cpu_times import CpuTimes
 from leasehold.cli.demo.command import PIPELINE
 from leasehold.cli.demo.data import FIELDS, SCHEMA
 from leasehold.spark import open_session
@@ -39,7 +40,6 @@ STAGED = (*FIELDS, "offset")
 _PATIENCE = 1_200.0
 _MEMORY = "64MB"
 """`work_mem` of the merges by hand: they sort as the loop's own does, which asks for as much."""
-_LOOK = 5.0
 _NUMBERS = count(1)
 
 
@@ -67,36 +67,6 @@ class Given:
     folder: str
     turns: int
     sizes: list[Size]
-
-
-class CpuTimes:
-    """CPU seconds of this process and all it has started, and of the Postgres server.
-
-    PySpark's daemon does not wait for its workers, so what one has taken is gone with it, and Spark ends those that
-    have been idle for a minute: what was last seen of each process stays in the sum. Postgres waits for its own.
-    """
-
-    def __init__(self, server: psutil.Process) -> None:
-        self._server, self._me = server, psutil.Process()
-        self._seen: dict[psutil.Process, float] = {}
-        self._looked = 0.0
-
-    def total(self) -> float:
-        """The sum until now."""
-        self._looked = time.monotonic()
-        for process in (self._me, *self._me.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                self._seen[process] = sum(process.cpu_times()[:2])
-        server = 0.0
-        for process in (self._server, *self._server.children()):
-            with suppress(psutil.NoSuchProcess):
-                server += sum(process.cpu_times()[:4])
-        return sum(self._seen.values()) + server
-
-    def look(self) -> None:
-        """See what is there, long before it may end, without being much of what is measured."""
-        if time.monotonic() - self._looked > _LOOK:
-            self.total()
 
 
 @dataclass
@@ -246,7 +216,7 @@ class Turns:
         self._looking = psycopg.connect(given.url, autocommit=True)
         server = psutil.Process(self._looking.info.backend_pid).parent()
         assert server is not None
-        self._cpu = CpuTimes(server)
+        self._cpu = CpuTimes(os.getpid(), server.pid)
 
     def play(self, side: str, size: Size) -> tuple[tuple[float, float], tuple[Any, ...]]:
         """The figures of a side, and what its table holds."""

@@ -3,11 +3,16 @@
 Both read the same log in the same session, upsert the same flights into a table each, and get batches of the same
 size. The loop reads bodies in its tasks and writes one batch while it reads the next; the query parses with
 `from_json`, as a program would, which checks less. The first batches of each are not counted.
+
+The flights come in the order of time, two or three events of each close together. Once more the loop gets the same
+bodies with other keys: each key comes once in a batch, and keys in random order, half of the events into a table that
+grows and half over all that it has. CPU seconds are those of Python, Java and the workers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import subprocess
 import sys
@@ -17,11 +22,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from cpu_times import CpuTimes
 from leasehold.cli.demo.command import PARTITIONS, PIPELINE
 from leasehold.cli.demo.data import FlightEvents
 from leasehold.hubs.log.hub import Keyless, LogHub
@@ -31,6 +39,8 @@ from leasehold.spark.pipeline import PipelineRun
 
 Row = tuple[str, float, str, float | None, str]
 SIZES = {2_000: "", 25_000: "60,000", 100_000: "110,000"}
+DISTINCT = (25_000, 100_000)
+"""Sizes of batches with distinct keys."""
 WARM = 3
 
 
@@ -48,7 +58,13 @@ def run(quick: bool) -> list[Row]:
             query = _query(spark, place, size)
             loop = speed_of_loop(spark, place, size)
             rows.append((f"query and foreachBatch, {size:,} a batch", query, "events/s", None, ""))
-            rows.append((f"loop, {size:,} a batch", loop, "events/s", loop / query, goal))
+            rows += rows_of(f"loop, {size:,} a batch", loop, loop.events / query, goal)
+            if size in DISTINCT:
+                place = path / f"{size}-distinct"
+                place.mkdir()
+                fill_distinct(place, size * batches)
+                distinct = speed_of_loop(spark, place, size)
+                rows += rows_of(f"loop, {size:,} a batch, distinct keys", distinct, distinct.events / loop.events)
         rows += _latency(spark, path)
         spark.stop()
     return rows
@@ -63,6 +79,24 @@ def fill(place: Path, events: int) -> None:
     hub.close()
 
 
+def fill_distinct(place: Path, events: int) -> None:
+    """A log of `events` bodies of flights with other keys: each in the first half and in the second, in random order.
+
+    Only a batch from the middle may have a key twice.
+    """
+    hub = LogHub.create(place / "flights-hub.db", partitions=PARTITIONS)
+    random, every = Random(1), range(events // 2)
+    numbers = pa.array([*random.sample(every, len(every)), *random.sample(every, len(every))], pa.int64())
+    sent = 0
+    for table in FlightEvents(events // 2).tables():  # a flight has two events at least
+        keys = pc.utf8_lpad(numbers.slice(sent, table.num_rows).cast(pa.string()), 22, "0")  # as long as a flight
+        sent += len(keys)
+        rest = pc.replace_substring_regex(table["body"].slice(0, len(keys)).cast(pa.string()), '^{"flight":"[^"]*', "")
+        bodies = pc.binary_join_element_wise('{"flight":"', keys, rest, "").cast(pa.binary())
+        hub.send_table(pa.table({"body": bodies, "partitionKey": keys}), keyless=Keyless.ONE_PARTITION)
+    hub.close()
+
+
 def _file(place: Path, size: int, text: str = PIPELINE) -> PipelineFile:
     text = text.replace("max_events_per_trigger = 25000", f"max_events_per_trigger = {size}")
     (place / "flights.toml").write_text(text)
@@ -74,26 +108,52 @@ def _table(url: str, file: PipelineFile, pipeline: str) -> EntityTable:
     return EntityTable(url, file.sink.table, keys=file.sink.keys, pipeline=pipeline, rules=rules)
 
 
-class Marks:
-    """When how many events had been applied."""
+class Speed(NamedTuple):
+    """Events a second, and CPU seconds that 100,000 events take."""
 
-    def __init__(self) -> None:
+    events: float
+    cpu: float
+
+
+def rows_of(what: str, speed: Speed, ratio: float | None = None, goal: str = "") -> list[Row]:
+    """The two rows of one loop."""
+    return [(what, speed.events, "events/s", ratio, goal), (f"{what}: CPU a 100,000 events", speed.cpu, "s", None, "")]
+
+
+class Marks:
+    """When how many events had been applied, and the CPU seconds since the first batches, where they are asked for."""
+
+    def __init__(self, cpu: CpuTimes | None = None) -> None:
         self.seen: list[tuple[float, int]] = []
+        self._cpu, self._before = cpu, 0.0
 
     def note(self, applied: int) -> None:
         if applied and (not self.seen or applied > self.seen[-1][1]):
             self.seen.append((time.perf_counter(), applied))
+            if self._cpu is not None:
+                self._cpu.look()
+                if len(self.seen) == WARM:
+                    self._before = self._cpu.total()
 
     def speed(self) -> float:
         (begun, before), (ended, after) = self.seen[WARM - 1], self.seen[-1]
         return (after - before) / (ended - begun)
 
+    def with_cpu(self) -> Speed:
+        """Called at the end, and not before."""
+        assert self._cpu is not None
+        spent = self._cpu.total() - self._before
+        return Speed(self.speed(), 100_000 * spent / (self.seen[-1][1] - self.seen[WARM - 1][1]))
 
-def speed_of_loop(spark: SparkSession, place: Path, size: int, text: str = PIPELINE) -> float:
-    """Events a second of `leasehold run` in batches of `size`, without the first of them."""
-    marks = Marks()
+
+def speed_of_loop(spark: SparkSession, place: Path, size: int, text: str = PIPELINE, *servers: int) -> Speed:
+    """The speed of `leasehold run` in batches of `size`, without the first of them.
+
+    `servers` are processes that work for it, by their ids: their CPU seconds count as well.
+    """
+    marks = Marks(CpuTimes(os.getpid(), *servers))
     run_loop(spark, place, size, text, marks.note)
-    return marks.speed()
+    return marks.with_cpu()
 
 
 def run_loop(spark: SparkSession, place: Path, size: int, text: str, note: Callable[[int], None]) -> None:

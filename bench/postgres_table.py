@@ -1,7 +1,8 @@
 """A micro-batch from the log to a Postgres table by the loop of `leasehold run`, the server on the same machine.
 
 Once the rows come through the driver, and once Spark's tasks stage them. Stores are in SQLite both times. The first
-batches of each are not counted.
+batches of each are not counted. Through the driver there are also batches with distinct keys in random order, as in
+`loop.py`. CPU seconds are those of Python, Java, the workers and the server.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from leasehold.cli.demo.command import PIPELINE
 from leasehold.spark import open_session
-from loop import WARM, Row, fill, speed_of_loop
+from loop import DISTINCT, WARM, Row, Speed, fill, fill_distinct, rows_of, speed_of_loop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.stores.servers import PostgresServer
@@ -32,17 +33,25 @@ def run(quick: bool) -> list[Row]:
         try:
             for size, goal in SIZES.items():
                 batches = WARM + (2 if quick else 5 if size == 100_000 else 12)
-                speeds = {}
-                for way, stage_from in (("driver", _NEVER), ("staged", 0)):
-                    place = path / f"{size}-{way}"
+                sides = {"driver": (fill, _NEVER), "staged": (fill, 0)}
+                if size in DISTINCT:
+                    sides["distinct"] = (fill_distinct, _NEVER)
+                speeds: dict[str, Speed] = {}
+                for side, (fill_log, stage_from) in sides.items():
+                    place = path / f"{size}-{side}"
                     place.mkdir()
-                    fill(place, size * batches)
+                    fill_log(place, size * batches)
                     text = PIPELINE.replace("sqlite:///entities.db", server.url)
-                    text = text.replace('"flights"\nkeys', f'"flights_{size}_{way}"\nstage_from = {stage_from}\nkeys')
-                    speeds[way] = speed_of_loop(spark, place, size, text)
-                ratio = speeds["staged"] / speeds["driver"]
-                rows.append((f"through the driver, {size:,} a batch", speeds["driver"], "events/s", None, ""))
-                rows.append((f"staged by the tasks, {size:,} a batch", speeds["staged"], "events/s", ratio, goal))
+                    text = text.replace('"flights"\nkeys', f'"flights_{size}_{side}"\nstage_from = {stage_from}\nkeys')
+                    speeds[side] = speed_of_loop(spark, place, size, text, server.facts()["pid"])
+                driver = speeds["driver"].events
+                rows += rows_of(f"through the driver, {size:,} a batch", speeds["driver"])
+                rows += rows_of(
+                    f"staged by the tasks, {size:,} a batch", speeds["staged"], speeds["staged"].events / driver, goal
+                )
+                if distinct := speeds.get("distinct"):
+                    what = f"through the driver, {size:,} a batch, distinct keys"
+                    rows += rows_of(what, distinct, distinct.events / driver)
         finally:
             spark.stop()
             server.end()

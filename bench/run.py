@@ -29,6 +29,7 @@ BENCHMARKS = (
     "hubs",
     "kafka_partitions",
     "kafka_source",
+    "start",
     "pipeline",
     "loop",
     "postgres_table",
