@@ -32,11 +32,12 @@ def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _value(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One value of these batches, put together: whatever is done to each chunk of each column is then done once."""
+    table = pa.Table.from_batches(batches).combine_chunks()
     stream = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None)
-    with pa.ipc.new_stream(stream, batches[0].schema, options=options) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+    with pa.ipc.new_stream(stream, table.schema, options=options) as writer:
+        writer.write_table(table)
     content = stream.getvalue()
     ends = pa.array([0, content.size], pa.int32()).buffers()[1]
     value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, content])
@@ -45,5 +46,6 @@ def _value(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def unpacked(values: pa.ChunkedArray) -> pa.Table | None:
     """The events in these values; None if there are none."""
-    tables = [pa.ipc.open_stream(cast(pa.Scalar, value).as_buffer()).read_all() for value in values]
-    return pa.concat_tables(tables) if tables else None
+    options = pa.ipc.IpcReadOptions(use_threads=False)  # waking them takes longer than most values do
+    streams = [pa.ipc.open_stream(cast(pa.Scalar, value).as_buffer(), options=options) for value in values]
+    return pa.concat_tables([stream.read_all() for stream in streams]) if streams else None
