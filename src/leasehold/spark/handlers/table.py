@@ -68,7 +68,7 @@ from leasehold.spark.handlers.tasks import Answer, Call, Piece
 from leasehold.spark.handlers.transformed import check_rows, rows_of
 from leasehold.spark.session.versions import is_connect, to_arrow
 from leasehold.spark.table.expressions import Prepared
-from leasehold.spark.table.of_loop import LoopBatch, MetTable
+from leasehold.spark.table.of_loop import Collect, LoopBatch, MetTable
 from leasehold.spark.table.staging import Beside
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ class ReadsEvents:
         """The columns that handlers need."""
         return Prepared(df, ())
 
-    def evaluate(self, prepared: Prepared) -> Batch:
+    def evaluate(self, prepared: Prepared, collect: Collect = to_arrow) -> Batch:
         """Read the events: the job that may run ahead of a commit."""
-        return Batch(to_arrow(prepared.df))
+        return Batch(collect(prepared.df))
 
     def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> None:
         """Events are not staged: what they come to is not known before the batch before them is committed."""

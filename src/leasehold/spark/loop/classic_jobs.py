@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from leasehold.errors import UsageError
+from leasehold.spark.loop import packing
 from leasehold.spark.loop.orders import Order, Receipt, check_receipts, task_order
 from leasehold.spark.loop.tasks import ReadSpec, Tally, receipt_of, run_task
 from leasehold.spark.plan.row_wise import is_always_empty
@@ -33,7 +34,7 @@ class ClassicJobs:
         self._spark, self._spec, self._schema = spark, spec, schema
         self._context: SparkContext = spark.sparkContext
         self._told: Accumulator[list[Receipt]] = self._context.accumulator([], _Gathered())
-        self._frames: dict[int, DataFrame] = {}
+        self._frames: dict[tuple[int, bool], DataFrame] = {}
 
     @property
     def cores(self) -> int:
@@ -44,11 +45,18 @@ class ClassicJobs:
         return True
 
     def events(self, order: Order) -> DataFrame:
-        tasks = len(order.tasks)
-        if tasks not in self._frames:
+        return self._frame(len(order.tasks), pack=False)
+
+    def packed(self, order: Order) -> DataFrame:
+        return self._frame(len(order.tasks), pack=True)
+
+    def _frame(self, tasks: int, *, pack: bool) -> DataFrame:
+        key = tasks, pack
+        if key not in self._frames:
             numbers = self._spark.range(0, tasks, 1, tasks)
-            self._frames[tasks] = numbers.mapInArrow(_by_property(self._spec, self._told), self._schema)
-        return self._frames[tasks]
+            read = _by_property(self._spec, self._told, pack=pack)
+            self._frames[key] = numbers.mapInArrow(read, packing.SCHEMA if pack else self._schema)
+        return self._frames[key]
 
     def begin(self, order: Order, group: str, description: str) -> None:
         self.forget()
@@ -88,7 +96,7 @@ class _Gathered(AccumulatorParam[list[Receipt]]):
         return [*value1, *value2]
 
 
-def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]]) -> Any:
+def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]], *, pack: bool) -> Any:
     """The function of a task that finds its order in the job's local property."""
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,7 +110,8 @@ def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]]) -> Any:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 order, tally = task_order(text, number), Tally({}, {}, [])
-                yield from run_task(spec, order, tally)
+                events = run_task(spec, order, tally)
+                yield from packing.packed(events) if pack else events
                 told.add([receipt_of(order, tally)])
 
     return read

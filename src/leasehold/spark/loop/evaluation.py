@@ -25,13 +25,15 @@ from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, title
+from leasehold.spark.loop.packing import unpacked
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
+from leasehold.spark.plan.picking import Picked, picked
 from leasehold.spark.plan.reading import CARRIED, REASON
 from leasehold.spark.session.versions import to_arrow
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import identities_of
-from leasehold.spark.table.of_loop import EvaluatesRows, batch_id
+from leasehold.spark.table.of_loop import Collect, EvaluatesRows, batch_id
 from leasehold.spark.table.staging import Beside
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -54,12 +56,19 @@ class Evaluated:
 
 
 def evaluated(
-    table: EvaluatesRows, prepared: Prepared, source: DataFrame, good: DataFrame, order: Order, jobs: Jobs
+    table: EvaluatesRows,
+    prepared: Prepared,
+    source: DataFrame,
+    good: DataFrame,
+    order: Order,
+    jobs: Jobs,
+    collect: Collect = to_arrow,
 ) -> Evaluated:
     """The rows that `prepared` gives for this order, staged by the tasks, or here: the one action of a batch.
 
-    `source` are the events as the tasks read them, `good` those of them that have been read from their bodies. Raises
-    `StaleBatch` where a task of the order has not run, and whatever the evaluation raises.
+    `source` are the events as the tasks read them, `good` those of them that have been read from their bodies.
+    `collect` gives the rows that come here. Raises `StaleBatch` where a task of the order has not run, and whatever the
+    evaluation raises.
     """
 
     def rejected(rows: int) -> pa.Table | None:
@@ -75,7 +84,7 @@ def evaluated(
     staged = table.staged(prepared, order.ranges, Beside(identities, rejected)) if order.may_stage else None
     if staged is not None:
         return _told(staged, order, jobs)
-    batch = replace(table.evaluate(prepared), identities=identities())
+    batch = replace(table.evaluate(prepared, collect), identities=identities())
     set_aside = rejected(batch.rows.num_rows)
     return _told(batch if set_aside is None else with_rejected(batch, set_aside), order, jobs)
 
@@ -107,6 +116,7 @@ class Evaluation:
         self._jobs, self._transform, self._table, self._name = jobs, transform, table, name
         self._lasting = lasting and jobs.plan_lasts
         self._plans: dict[int, Prepared] = {}
+        self._picked: dict[int, Picked | None] = {}
 
     def __call__(self, order: Order) -> Evaluated:
         """Read, transform and fetch what this order says. Raises whatever that raises."""
@@ -124,7 +134,21 @@ class Evaluation:
     def _evaluated(self, order: Order) -> Evaluated:
         source = self._jobs.events(order)
         good = source.where(F.col(REASON).isNull()).drop(REASON) if REASON in source.columns else source
-        return evaluated(self._table, self._plan(order, good), source, good, order, self._jobs)
+        prepared = self._plan(order, good)
+        return evaluated(self._table, prepared, source, good, order, self._jobs, self._collect(order, source))
+
+    def _collect(self, order: Order, source: DataFrame) -> Collect:
+        """How the rows come here: as the tasks have them, where the transform only picks columns, or from the JVM."""
+        picks = self._picked.get(len(order.tasks))
+        packed = None if picks is None else self._jobs.packed(order)
+        if picks is None or packed is None:
+            return to_arrow
+
+        def collect(df: DataFrame) -> pa.Table:
+            events = unpacked(to_arrow(packed).column(0))
+            return picks.schema.empty_table() if events is None else picks.of(events)
+
+        return collect
 
     def _plan(self, order: Order, events: DataFrame) -> Prepared:
         tasks = len(order.tasks)
@@ -133,4 +157,5 @@ class Evaluation:
         prepared = self._table.prepare(self._transform(events))
         if self._lasting:
             self._plans[tasks] = prepared
+            self._picked[tasks] = picked(prepared.df, events)
         return prepared

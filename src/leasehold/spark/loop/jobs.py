@@ -47,6 +47,10 @@ class Jobs(Protocol):
         """The events of an order, not yet read."""
         ...
 
+    def packed(self, order: Order) -> DataFrame | None:
+        """The events of an order, not yet read, as the values of `packing.py`; None where that cannot be used."""
+        ...
+
     def begin(self, order: Order, group: str, description: str) -> None:
         """From here on, what this thread evaluates reads by this order, and shows these words in Spark's UI."""
         ...
@@ -112,6 +116,9 @@ class ConnectJobs:
     def events(self, order: Order) -> DataFrame:
         numbers = self._spark.range(0, len(order.tasks), 1, len(order.tasks))
         return numbers.mapInArrow(_by_text(self._spec, order.text()), self._schema)
+
+    def packed(self, order: Order) -> None:
+        return None  # nobody can tell by a plan that it may be
 
     def begin(self, order: Order, group: str, description: str) -> None:
         self._spark.addTag(_tag(group))

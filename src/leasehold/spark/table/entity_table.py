@@ -47,7 +47,7 @@ from leasehold.spark.table.expressions import (
     with_rejected,
 )
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
-from leasehold.spark.table.of_loop import LoopBatch, MetTable
+from leasehold.spark.table.of_loop import Collect, LoopBatch, MetTable
 from leasehold.spark.table.settings import FORMER, OwnershipRecords, RowRules, Writing
 from leasehold.spark.table.staging import Beside, Staging
 from leasehold.spark.table.telling import apply_and_tell
@@ -269,9 +269,9 @@ class EntityTable:
             df = with_expression(df, names, setting, expression)
         return Prepared(df, tuple(expressions))
 
-    def evaluate(self, prepared: Prepared) -> Batch:
+    def evaluate(self, prepared: Prepared, collect: Collect = to_arrow) -> Batch:
         """Compute the rows: the one action of a batch."""
-        return self._reading(prepared).batch_of(to_arrow(prepared.df))
+        return self._reading(prepared).batch_of(collect(prepared.df))
 
     def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None:
         """Have the tasks compute the rows of these ranges and stage them: in place of `evaluate`, if not None."""

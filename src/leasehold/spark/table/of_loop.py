@@ -24,9 +24,12 @@ from leasehold.spark.table.identities import Deduplication
 from leasehold.spark.table.staging import Beside
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 T = TypeVar("T")
+Collect = Callable[["DataFrame"], "pa.Table"]
+"""What computes the rows of a DataFrame, as `versions.to_arrow` does."""
 
 
 def batch_id(ranges: Sequence[EventRange]) -> str:
@@ -58,7 +61,7 @@ class EvaluatesRows(Protocol):
 
     def prepare(self, df: DataFrame) -> Prepared: ...
 
-    def evaluate(self, prepared: Prepared) -> Batch: ...
+    def evaluate(self, prepared: Prepared, collect: Collect = ...) -> Batch: ...
 
     def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None: ...
 

@@ -1,0 +1,79 @@
+"""Whether a transform only picks and renames columns, so that the rows of a batch need not pass through the JVM.
+
+Owns that decision, from nothing but the plan that Spark would execute: a projection of plain columns, or nothing, right
+above the events that the tasks read. Whatever else there may be, a filter, a cast, a cache, a hint that moves rows,
+refuses: the rows then go the usual way, which is always right. Refuses too where the Arrow form of a column is more
+than its values: columns that hold others, or that Spark takes to have no nulls.
+
+Like all that looks at a plan this promises nothing over Spark Connect: see `row_wise.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from leasehold.spark.session.versions import arrow_schema, schema_of
+
+_LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Which columns of the events a DataFrame has, by their places, and its schema in Arrow."""
+
+    places: tuple[int, ...]
+    schema: pa.Schema
+
+    def of(self, events: pa.Table) -> pa.Table:
+        """The rows of the DataFrame for these events."""
+        columns = [events.column(place).cast(field.type) for place, field in zip(self.places, self.schema, strict=True)]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+def picked(df: DataFrame, events: DataFrame) -> Picked | None:
+    """What `df` picks of `events`, which is a `mapInArrow`; None where it does anything else."""
+    places = _places(df._jdf.queryExecution().optimizedPlan(), _ids(events._jdf.queryExecution().analyzed()))
+    if places is None or df.sparkSession.conf.get(_LARGE_TYPES, "false") == "true":
+        return None
+    given, gives = schema_of(events), schema_of(df)
+    if any(given[place].dataType != field.dataType for place, field in zip(places, gives, strict=True)):
+        return None
+    schema = arrow_schema(gives)
+    plain = all(field.nullable and not pa.types.is_nested(field.type) for field in schema)
+    return Picked(places, schema) if plain else None
+
+
+def _places(plan: Any, source: list[int]) -> tuple[int, ...] | None:
+    """Where the columns of a plan are among those of the source; None where it is no picking of them."""
+    columns = list(_listed(plan.output()))
+    if _name(plan) == "Project":
+        columns = [_behind(column) for column in _listed(plan.projectList())]
+        plan = plan.children().apply(0)
+    if _name(plan) not in ("MapInArrow", "PythonMapInArrow") or _ids(plan) != source:
+        return None
+    if any(_name(column) != "AttributeReference" for column in columns):
+        return None
+    return tuple(source.index(column.exprId().id()) for column in columns)
+
+
+def _behind(expression: Any) -> Any:
+    """What an expression gives another name to, or itself."""
+    return expression.child() if _name(expression) == "Alias" else expression
+
+
+def _ids(plan: Any) -> list[int]:
+    return [column.exprId().id() for column in _listed(plan.output())]
+
+
+def _name(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _listed(sequence: Any) -> Iterator[Any]:
+    for position in range(sequence.size()):
+        yield sequence.apply(position)
