@@ -174,6 +174,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return found
 
 
+def no_rows_of(df: DataFrame) -> pa.Table:
+    """What `to_arrow` gives of a DataFrame without rows, with no job; of a stream too."""
+    return arrow_schema(schema_of(df)).empty_table()
+
+
 def schema_from_ddl(ddl: str) -> DataType:
     """What `ddl` describes, for example `id STRING, delay DOUBLE`. Needs a session. Raises what Spark raises."""
     from pyspark.sql import types as T  # noqa: N812 -- its name in every Spark program

@@ -32,8 +32,7 @@ from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, TableSpec, Totals
 from leasehold.sinks.staged import StagedBatch
-from leasehold.spark.session.empty import no_rows
-from leasehold.spark.session.versions import check_release, schema_of, to_arrow
+from leasehold.spark.session.versions import check_release, no_rows_of, schema_of, to_arrow
 from leasehold.spark.stream.foreach import run_of
 from leasehold.spark.stream.query_batches import QueryBatch, QueryBatches
 from leasehold.spark.stream.records import Records
@@ -300,8 +299,7 @@ class EntityTable:
 
         Makes the table if it is missing. Raises `SchemaMismatch`, and `ConfigError` for expressions.
         """
-        empty = no_rows(df.sparkSession, schema_of(df))  # a stream cannot say its Arrow types, this can
-        batch = self.evaluate(self.prepare(empty))
+        batch = self.evaluate(self.prepare(df), collect=no_rows_of)
         kind_of_order(batch)
         self._sink.check(batch.rows.schema)
 
