@@ -44,7 +44,7 @@ _IN_POSTGRES = (
 
 @dataclass(frozen=True)
 class Work:
-    """What is done to a table of so many keys; none: every event counts. A batch may have each key once."""
+    """What is done to a table of `keys`; of none, every event counts. With `distinct` a batch has each key once."""
 
     name: str
     keys: int

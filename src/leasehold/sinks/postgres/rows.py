@@ -134,12 +134,12 @@ class BatchRows:
 
     def fill_table(self) -> int:
         """Bring those that can be stored straight into the entity table; returns how many they are."""
-        taken = pa.array(self._places, pa.int64())
         values = [flat(one.values) for one in self._readied.encoded]
         if self._readied.unfit:
+            taken = pa.array(self._places, pa.int64())
             values = [one.take(taken) for one in values]
         self._staging.fill_table(values)
-        return len(taken)
+        return len(self._places)
 
     def last(self) -> Last | None:
         """The last row of each key, if it alone has to be written; None if that cannot be told from the rows.
