@@ -22,6 +22,7 @@ from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.rules.values import convert, most_json
 from tests.sinks.events import SCHEMA, E, Model, batch
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.sinks.random_tables import ANY
@@ -150,6 +151,12 @@ def test_rows_of_a_table_without_rules_are_merged_by_the_last_of_each_key(
         ("CREATE RULE stays AS ON DELETE TO flights DO INSTEAD NOTHING", False),
         ("CREATE TABLE heirs () INHERITS (flights)", False),
         ("ALTER TABLE flights ALTER COLUMN status SET STORAGE PLAIN", False),
+        ("ALTER TABLE flights " + ", ".join(f"ADD COLUMN c{n} name" for n in range(100)), False),
+        (
+            "CREATE TABLE root (LIKE flights) PARTITION BY LIST (slot); "
+            "ALTER TABLE root ATTACH PARTITION flights FOR VALUES IN (1, 2)",
+            False,
+        ),
     ],
 )
 def test_which_tables_have_a_rule_that_could_see_each_row(place: Place, rule: str, quick: bool) -> None:
@@ -169,8 +176,13 @@ def test_which_tables_have_a_rule_that_could_see_each_row(place: Place, rule: st
         ("CREATE INDEX ON flights (status)", random.Random(1).randbytes(9000).hex()),  # too long for it
         ("ALTER TABLE flights ALTER COLUMN status TYPE varchar(3)", "long"),
         ("ALTER TABLE flights ALTER COLUMN status TYPE uuid USING NULL", "no UUID"),
+        (
+            "CREATE TABLE root (LIKE flights) PARTITION BY LIST (status); "
+            "ALTER TABLE root ATTACH PARTITION flights FOR VALUES IN ('x')",
+            "y",
+        ),
     ],
-    ids=["NOT NULL", "an index", "a length", "a type"],
+    ids=["NOT NULL", "an index", "a length", "a type", "a partition's bound"],
 )
 def test_a_row_that_breaks_a_rule_before_the_last_one_of_its_key_is_set_aside(
     place: Place, rule: str, wrong: str | None
@@ -237,6 +249,71 @@ def test_a_key_that_somebody_notes_meanwhile_is_judged_by_that(
     assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", left), *rest]
     sink.close()
     other.close()
+
+
+def test_a_row_whose_key_and_values_are_too_long_for_an_index_is_set_aside(place: Place) -> None:
+    place.run(
+        "CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint)",
+        "CREATE INDEX ON flights (tail, status)",
+    )
+    sink, chance = place.sink(FLIGHTS), random.Random(2)
+    key, wrong = chance.randbytes(1200).hex(), chance.randbytes(499).hex()
+    assert sink.apply(batch([E(key, wrong), E(key, "x", number=1)])) == BatchResult(applied=1, rejected=1)
+    sink.close()
+
+
+def test_a_key_that_was_cleared_meanwhile_does_not_stand_for_one_that_somebody_noted(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many keys are noted as were to be, and others."""
+    sink, other = place.sink(BY_VERSION), place.sink(BY_VERSION)
+    assert sink.apply(versions(("a", 5), ("b", 1))).applied == 2
+    assert other.apply(versions(("z", 1), partition="1")).applied == 1
+    load, once = AtOnce._load_known, iter([True])
+
+    def load_before_others(it: AtOnce) -> Any:
+        known = load(it)
+        if next(once, False):
+            place.run("DELETE FROM leasehold_key_flights WHERE key_1 = 'a'")
+            assert other.apply(versions(("b", 3), first=1, partition="1")).applied == 1
+        return known
+
+    monkeypatch.setattr(AtOnce, "_load_known", load_before_others)
+    assert sink.apply(versions(("a", 3), ("a", 4), ("b", 6), first=2)).applied == 3
+    assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", "4"), ("b", "6"), ("z", "1")]
+    sink.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("declared", "type_", "wrong", "right"),
+    [
+        ("smallint", pa.uint16(), 40_000, 1),
+        ("integer", pa.uint32(), 2**31, 1),
+        ("numeric(2,5)", pa.decimal128(10, 5), Decimal("0.00100"), Decimal("0.00001")),
+        ("numeric(4,2)", pa.decimal32(5, 2), Decimal("100.00"), Decimal("1.00")),
+        ("text NOT NULL", pa.dictionary(pa.int8(), pa.string()), None, "x"),
+    ],
+)
+def test_a_value_at_the_edge_of_what_its_column_takes_is_set_aside(
+    place: Place, declared: str, type_: pa.DataType, wrong: Any, right: Any
+) -> None:
+    place.run(f"CREATE TABLE flights (tail text PRIMARY KEY, value {declared})")
+    some = batch([E("a"), E("a", number=1)]).rows.drop_columns(["status", "slot"])
+    values = pa.array([wrong, right], type_)
+    if pa.types.is_dictionary(type_):  # the null is a value of the dictionary, and no place is null
+        values = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([wrong, right]))
+    sink = place.sink(FLIGHTS)
+    found = sink.apply(Batch(some.append_column("value", values)))
+    assert found == BatchResult(applied=1, rejected=1)
+    assert place.look("SELECT value FROM flights") == [(right,)]
+    sink.close()
+
+
+def test_the_bound_of_json_counts_the_names_of_fields() -> None:
+    wide = pa.struct([(f"a long name of a field, number {n}", pa.bool_()) for n in range(60)])
+    rows = pa.array([[None] * 1000, [{}] * 1000], pa.list_(wide))
+    assert most_json(rows) > sum(len(text) for text in convert(rows).values)
 
 
 TYPED = """CREATE TABLE typed (id uuid, day date, at timestamptz, price numeric(9,2), what jsonb, code varchar(3),

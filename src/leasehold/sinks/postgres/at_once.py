@@ -22,8 +22,8 @@ wrong. So nothing is looked for beforehand, neither in the batch nor in the tabl
 4. A key that was written from another partition is left as it is, without `sequence_by`. Then fewer keys are noted than
    there are, and the batch goes the long way.
 5. With `sequence_by`, how many of several rows of a key are older takes what is known of it. That is read without a
-   lock, and a key that somebody has noted since then is left as it is: then fewer keys are noted than were to be, and
-   the batch goes the long way. If all rows of that key were older before, they still are, and nothing is different.
+   lock, and a key that somebody has noted since then is left as it is. So the keys that were left are to be just those
+   whose rows are all older than what was read; else the batch goes the long way.
 
 Who may do what at the same time: keys are noted in their order, and each is locked with it until the transaction ends,
 so batches about the same keys follow one another as on the long way (`memory`).
@@ -116,12 +116,15 @@ class AtOnce:
         """Write these rows; returns how many were older than what is known. None: nothing is done, or left."""
         return self._tried(lambda: self._write(self._gathered() if self._repeated else rows))
 
-    def write_judged(self, rows: int, judge: Callable[[Sequence[Known]], Step]) -> Step | None:
-        """Write these rows, where `judge` has judged them by what is known; returns that. None: as `write`."""
+    def write_judged(self, rows: int, judge: Callable[[Sequence[Known]], tuple[Step, set[int]]]) -> Step | None:
+        """Write these rows, where `judge` has judged them by what is known; returns that. None: as `write`.
+
+        It also says of which keys, by their numbers, all rows are older.
+        """
 
         def write() -> Step:
-            step = judge(self._load_known())
-            self._write(rows, rows - len(step.written))
+            step, older = judge(self._load_known())
+            self._write(rows, older)
             return step
 
         return self._tried(write)
@@ -161,11 +164,11 @@ class AtOnce:
             )
         )
 
-    def _write(self, rows: int, expected: int | None = None) -> int:
-        lost = rows - self._note_keys(as_known=expected is not None)
-        if expected is not None and lost != expected:
-            raise _OtherWay
+    def _write(self, rows: int, older: set[int] | None = None) -> int:
+        lost = rows - self._note_keys(as_known=older is not None)
         if lost and (not self._by_value or self._set_lost_apart() != lost):
+            raise _OtherWay
+        if older is not None and older != {kid for (kid,) in self._session.rows(f"SELECT kid FROM {APART}")}:
             raise _OtherWay
         these = f"NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = s.kid)" if lost else "true"
         left = rows - lost
@@ -246,7 +249,7 @@ class AtOnce:
         updates = ", ".join(f"{name} = excluded.{name}" for name in _CLAIM)
         counts = f"NOT {self._older()}" if self._by_value else "m.lane = excluded.lane"
         if as_known:
-            counts += f" AND m.ctid IN (SELECT at FROM {KNOWN})"
+            counts += f" AND (m.ctid, m.lane, m.number) IN (SELECT at, lane, number FROM {KNOWN})"
         return self._session.run(
             f"INSERT INTO {self._session.names.memory} AS m ({keys}, {claim}) "
             f"SELECT {values}, {', '.join(f's.{name}' for name in _CLAIM)} FROM {self._last} ORDER BY {self._order} "

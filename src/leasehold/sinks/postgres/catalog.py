@@ -74,23 +74,27 @@ FROM pg_constraint WHERE contype = 'f' AND (conrelid = {_TABLE} OR confrelid = {
 """
 
 _PLAIN = f"""
-SELECT c.relkind = 'r' AND NOT c.relhassubclass AND NOT EXISTS (SELECT 1 FROM pg_trigger
-  WHERE tgrelid = c.oid AND NOT tgisinternal) FROM pg_class c WHERE c.oid = {_TABLE}
+SELECT c.relkind = 'r' AND NOT c.relhassubclass AND NOT c.relispartition AND NOT EXISTS (SELECT 1 FROM pg_trigger
+  WHERE tgrelid = c.oid AND NOT tgisinternal), c.relispartition FROM pg_class c WHERE c.oid = {_TABLE}
 """
 
+_POINTER, _WIDE = 24, 6000
+"""Bytes that the longest values come to within a row, once they have left it; and with which a row fits its page."""
 _WATCHED = f"""
 SELECT c.relrowsecurity OR c.relhasrules, EXISTS (SELECT 1 FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid
     JOIN pg_am m ON m.oid = r.relam WHERE i.indrelid = c.oid AND i.indislive
     AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR m.amname NOT IN ('btree', 'hash')))
   OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-    AND a.attstorage = 'p' AND a.attlen = -1),
+    AND a.attstorage = 'p' AND a.attlen = -1)
+  OR (SELECT sum(greatest(a.attlen, {_POINTER})) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) > {_WIDE},
   ARRAY(SELECT DISTINCT number FROM pg_index, unnest(indkey::int[]) AS number
     WHERE indrelid = c.oid AND indislive AND number > 0)
 FROM pg_class c WHERE c.oid = {_TABLE}
 """
 
 _STATE = """
-SELECT c.oid::text || c.relkind::text || c.relrowsecurity::text || c.relhasrules::text ||
+SELECT c.oid::text || c.relkind::text || c.relispartition::text || c.relrowsecurity::text || c.relhasrules::text ||
   (SELECT string_agg(concat_ws(',', a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.atthasdef, a.attidentity,
     a.attgenerated, a.attstorage), ';' ORDER BY a.attnum)
     FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) ||
@@ -174,11 +178,12 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as it is; `plain` if it has no partitions, no tables that inherit from it, and no triggers.
+    """A table as it is; `plain` if it has no partitions, is none, and has no heirs and no triggers.
 
+    `is_partition` if it is a partition of another table, whose bound is a rule.
     `ruled` if it has row security or a rule. `watched` if anything else than that, constraints and columns may refuse a
     row: an index on an expression or a part of the table or of another kind than btree and hash, values that are kept
-    within their row. `indexed` are the columns of all indexes.
+    within their row, columns that may not fit a page. `indexed` are the columns of all indexes.
     """
 
     columns: tuple[TableColumn, ...]
@@ -187,6 +192,7 @@ class Relation:
     exclusions: tuple[Exclusion, ...]
     foreign: tuple[ForeignKey, ...]
     plain: bool
+    is_partition: bool
     ruled: bool
     watched: bool
     indexed: frozenset[str]
@@ -224,6 +230,7 @@ def relation(session: Session, name: str) -> Relation:
     def named(numbers: Sequence[int]) -> tuple[str, ...]:
         return tuple(numbered[number] for number in numbers)
 
+    ((plain, is_partition),) = session.rows(_PLAIN, **it)
     ((ruled, watched, indexed),) = session.rows(_WATCHED, **it)
     return Relation(
         columns,
@@ -237,7 +244,8 @@ def relation(session: Session, name: str) -> Relation:
             ForeignKey(to_itself, outgoing, named(mine if outgoing else theirs), table, tuple(others))
             for to_itself, outgoing, mine, table, others, theirs in session.rows(_FOREIGN, **it)
         ),
-        bool(session.one(_PLAIN, **it)),
+        plain,
+        is_partition,
         ruled,
         watched,
         frozenset(named(indexed)),

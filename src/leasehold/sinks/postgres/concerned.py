@@ -15,8 +15,8 @@ A key is concerned when one of its rows
    the table has columns that rows have no values for.
 
 All keys are, where it cannot be told from the rows: a rule is about columns that they do not have as well or that the
-table computes, a column is of a domain, the table refers to itself, columns that others refer to may change, or a
-condition raises an error for one of the rows (a division by zero, a cast).
+table computes, a column is of a domain, the table is a partition of another one or refers to itself, columns that
+others refer to may change, or a condition raises an error for one of the rows (a division by zero, a cast).
 
 A trigger that raises cannot be seen here: it makes the merge fail (`merging`).
 """
@@ -74,7 +74,7 @@ class Concerned:
     def _all(self) -> bool:
         layout, found = self._layout, self._layout.relation
         given, keys = layout.given, {key.name for key in layout.key_targets}
-        if any(column.is_domain and column.name in given for column in found.columns):
+        if found.is_partition or any(column.is_domain and column.name in given for column in found.columns):
             return True
         generated = {column.name for column in found.columns if column.is_generated}
         ruled = {column.name for column in found.columns if column.not_null}
@@ -131,14 +131,13 @@ class Concerned:
         for place, target in enumerate(self._layout.targets):
             if (fits := target.fits(f"s.c{place}")) is not None:
                 yield f"NOT {fits}"
-        names = self._layout.relation.indexed - {key.name for key in self._layout.key_targets}
-        lengths = [
-            f"coalesce(octet_length(s.c{place}), 0)"
-            for place, target in enumerate(self._layout.targets)
-            if target.name in names and target.carrier in ("text", "bytea")
-        ]
-        if lengths:
-            yield f"{' + '.join(lengths)} > {SHORT}"
+        keys: list[str] = []
+        others: list[str] = []
+        for place, target in enumerate(self._layout.targets):
+            if target.name in self._layout.relation.indexed and target.carrier in ("text", "bytea"):
+                (keys if place in self._layout.keys else others).append(f"coalesce(octet_length(s.c{place}), 0)")
+        if others:
+            yield f"({' + '.join(others)} > {SHORT} OR {' + '.join([*keys, *others])} > {2 * SHORT})"
 
     def _broken_checks(self) -> Iterator[str]:
         for check in self._layout.relation.checks:

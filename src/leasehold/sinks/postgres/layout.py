@@ -32,10 +32,10 @@ from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 FILLFACTOR = 50
 """Percent of a page that new rows fill: a batch may change all rows of a page, and each finds room for its new version
 there, so that no index has to be written. With 70 half of them do not (docs/table.md)."""
-_FEW_COLUMNS = 250
-"""A row of this many columns fits a page, whatever its values are: the longest can leave it."""
 SHORT = 1000
-"""Bytes of values beside the key with which a row has room in an index: a third of a page is some 2,700."""
+"""Bytes of values beside the key with which a row has room in an index, and twice that with the key: a third of a page
+is some 2,700. The rest is for columns that rows do not have: if somebody else has filled them with more, a row that the
+index refuses may count as one that a later row has replaced."""
 _LONGEST = 63
 """Bytes of a name; Postgres cuts off what is longer."""
 _MAY_ALTER = """
@@ -112,7 +112,6 @@ class Layout:
         return (
             bool(keys)
             and not rules
-            and len(found.columns) <= _FEW_COLUMNS
             and not any(column.is_generated or column.is_domain for column in found.columns)
             and all(index.plain and index.columns == keys for index in found.unique)
         )
@@ -121,15 +120,19 @@ class Layout:
         """Whether none of these rows lacks a value that the table asks for, or has one that a column or index may not
         take. Keys that differ are different in the table then.
         """
+        if any(types.is_dictionary(column.type) for column in data.columns):
+            return False
         if not all(target.way.takes(column) for target, column in zip(self.targets, data.columns, strict=True)):
             return False
-        size = 0
+        size = keys = 0
         for place, (target, column) in enumerate(zip(self.targets, data.columns, strict=True)):
             if target.not_null and place not in self.keys and column.null_count:
                 return False
-            if target.name in self.relation.indexed and place not in self.keys:
+            if target.name in self.relation.indexed and place in self.keys:
+                keys += _longest(column)
+            elif target.name in self.relation.indexed:
                 size += _longest(column)
-        return size <= SHORT
+        return not size or (size <= SHORT and keys + size <= 2 * SHORT)
 
     def is_row(self, staged: str) -> str:
         """SQL for whether the table's row `t` is the one that is staged behind this alias."""

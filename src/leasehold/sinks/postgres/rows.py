@@ -101,12 +101,15 @@ class Last:
     deletes: bool
     judged: Judged | None
 
-    def beside(self, known: Mapping[int, Claim]) -> Step:
-        """Which rows count beside what is known of keys, by their places in the order of keys."""
+    def beside(self, known: Mapping[int, Claim]) -> tuple[Step, set[int]]:
+        """Which rows count beside what is known of keys, by their places in the order of keys, and keys of which none
+        does.
+        """
         assert self.judged is not None
         keys, places = self.rows.keys, self.places.to_pylist()
         before = {keys[places[kid]]: claim for kid, claim in known.items()}
-        return beside(self.judged.step, keys, self.judged.claims, before)
+        step = beside(self.judged.step, keys, self.judged.claims, before)
+        return step, {kid for kid in known if keys[places[kid]] not in step.written}
 
 
 class BatchRows:

@@ -34,7 +34,7 @@ from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.rules.values import Column, Kind, convert, kind_of, out_of_range, timestamps
+from leasehold.sinks.rules.values import Column, Kind, convert, kind_of, nested_parts, out_of_range, timestamps
 
 STAGE, KEYS, KNOWN, FRESH, APART, ROWS = (
     f"pg_temp.leasehold_{name}" for name in ("stage", "keys", "known", "fresh", "apart", "rows")
@@ -114,17 +114,8 @@ def is_fit(column: Column, is_key: bool) -> bool:
     if kind_of(column.type) is Kind.TEXT:
         return _is_text(column)
     if kind_of(column.type) is Kind.JSON:
-        return not is_key and all(is_fit(part, False) for part in _parts(flat(column)))
+        return not is_key and all(is_fit(part, False) for part in nested_parts(column))
     return not types.is_dictionary(column.type) and not out_of_range(column)
-
-
-def _parts(column: pa.Array) -> list[Any]:
-    """What a nested column is made of."""
-    if types.is_map(column.type):
-        return [column.keys, column.items]
-    if types.is_struct(column.type):
-        return list(column.flatten())
-    return [column.values if types.is_fixed_size_list(column.type) else column.flatten()]
 
 
 def _is_text(column: Column) -> bool:

@@ -267,8 +267,9 @@ class PostgresTransaction(ChangesBeside):
         it = AtOnce(session, layout, by_value=by_value, deletes=last.deletes, repeated=False)
 
         def write() -> Merged | None:
-            if not by_value:
-                return None if it.write(count) is None else Merged(applied=len(last.rows))
+            if not by_value or count == len(last.rows):  # what is known decides about no rows but these
+                older = it.write(count)
+                return None if older is None else Merged(len(last.rows) - older, older)
             step = it.write_judged(count, lambda known: last.beside(claims_of(known, self.bookkeeping)))
             return None if step is None else Merged(len(step.winners), step.superseded)
 

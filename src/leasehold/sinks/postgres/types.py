@@ -11,20 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.sinks.rules.values import Column, Kind, kind_of
+from leasehold.sinks.rules.values import Column, Kind, kind_of, most_json
 
 _INTEGERS = {"smallint": 15, "integer": 31, "bigint": 63}
 _UUID = "'^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$'"
 _SPELLINGS = tuple(f"^[0-9{six}]{{8}}-([0-9{six}]{{4}}-){{3}}[0-9{six}]{{12}}$" for six in ("a-f", "A-F"))
 """Of UUIDs that are all written in one of these ways, those that differ as text are different."""
-_JSON = 2**28 // 6
-"""Bytes of nested values whose JSON fits a `jsonb` each: a character may take six, as its escape."""
+_LONGEST_JSON = 2**28
+"""Bytes of a `jsonb`."""
 _CARRIERS = {
     Kind.INTEGER: "bigint",
     Kind.REAL: "double precision",
@@ -96,7 +97,8 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
     if kind is Kind.INTEGER and not is_boolean(type_):
         if name in _INTEGERS:
             most = 2 ** _INTEGERS[name]
-            return cast if plain.bit_width <= _INTEGERS[name] + 1 and plain != pa.uint32() else _between(cast, most)
+            bits = plain.bit_width - types.is_signed_integer(plain)
+            return cast if bits <= _INTEGERS[name] else _between(cast, most)
         if name == "numeric":
             if (scale or 0) < 0:  # it would round to tens
                 return None
@@ -110,7 +112,7 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
         whole = length - (scale or 0)
         if plain.scale > (scale or 0):
             return None
-        return cast if plain.precision - plain.scale <= whole else _between(cast, 10**whole)
+        return cast if plain.precision - plain.scale <= whole else _between(cast, Decimal(10) ** whole)
     if kind is Kind.TEXT and name in ("character varying", "character"):
         # No cast: one that is written cuts the text off, and the one on the way into the column refuses it.
         if length is None:
@@ -119,7 +121,7 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
     if kind is Kind.TEXT and name == "uuid":
         return Way(cast.cast, f"{{}} ~ {_UUID}", respells=True, takes=_are_uuids)
     if kind is Kind.JSON and name in ("jsonb", "json", "text"):
-        return Way(cast.cast, respells=name == "jsonb", takes=lambda them: bool(them.nbytes < _JSON))
+        return Way(cast.cast, respells=name == "jsonb", takes=lambda them: most_json(them) < _LONGEST_JSON)
     return None
 
 
@@ -128,25 +130,25 @@ def is_boolean(type_: pa.DataType) -> bool:
     return bool(types.is_boolean(_unwrapped(type_)))
 
 
-def _between(cast: Way, most: int) -> Way:
+def _between(cast: Way, most: int | Decimal) -> Way:
     """Values below `most`, either way: all that is lost is one value of the negative ones, which goes row by row."""
-    return Way(cast.cast, f"{{}} > -{most} AND {{}} < {most}", takes=lambda them: _are_below(them, most))
+    shown = format(Decimal(most), "f")
+    return Way(cast.cast, f"{{}} > -{shown} AND {{}} < {shown}", takes=lambda them: _are_below(them, most))
 
 
-def _are_below(column: Column, most: int) -> bool:
-    if types.is_dictionary(column.type):
+def _are_below(column: Column, most: int | Decimal) -> bool:
+    try:
+        found: Any = pc.min_max(column).as_py()
+    except pa.ArrowNotImplementedError:  # of short decimals
         return False
-    found: Any = pc.min_max(column).as_py()
     return found["min"] is None or -most < found["min"] <= found["max"] < most
 
 
 def _no_longer(column: Column, length: int) -> bool:
-    return not types.is_dictionary(column.type) and (pc.max(pc.utf8_length(column)).as_py() or 0) <= length
+    return (pc.max(pc.utf8_length(column)).as_py() or 0) <= length
 
 
 def _are_uuids(column: Column) -> bool:
-    if types.is_dictionary(column.type):
-        return False
     return any(pc.all(pc.match_substring_regex(column, one)).as_py() is not False for one in _SPELLINGS)
 
 

@@ -37,6 +37,8 @@ Column = Any
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
 _DAY = 86_400_000_000
+_LITERAL, _PUNCTUATION = 64, 16
+"""Bytes that a number or a time comes to at most, and what stands around a value."""
 
 
 class Kind(StrEnum):
@@ -138,6 +140,30 @@ def as_json(columns: Mapping[str, Column]) -> list[str]:
     """The rows of these columns as JSON objects; bytes that are not UTF-8 show as replacement characters."""
     plain = [_plain(column, lossy=True) for column in columns.values()]
     return [dumps(dict(zip(columns, row, strict=True))) for row in zip(*plain, strict=True)]
+
+
+def nested_parts(column: Column) -> list[pa.Array]:
+    """What a nested column is made of; more than that where it is a slice."""
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if types.is_map(column.type):
+        return [column.keys, column.items]
+    if types.is_struct(column.type):
+        return list(column.flatten())
+    return [column.values if types.is_fixed_size_list(column.type) else column.flatten()]
+
+
+def most_json(column: Column) -> int:
+    """Bytes that the JSON of all values of a column comes to at most, as text or as Postgres keeps it."""
+    type_ = column.type
+    if types.is_dictionary(type_):
+        column = column.cast(type_.value_type)
+    if not types.is_nested(type_):
+        text = types.is_primitive(type_) or types.is_boolean(type_) or types.is_decimal(type_) or types.is_null(type_)
+        return len(column) * _LITERAL + (0 if text else 6 * int(column.nbytes))  # a character may become an escape
+    names = 0
+    if types.is_struct(type_):
+        names = sum(6 * len(type_.field(place).name.encode()) + _PUNCTUATION for place in range(type_.num_fields))
+    return len(column) * (names + _PUNCTUATION) + sum(map(most_json, nested_parts(column)))
 
 
 def order_kind(type_: pa.DataType) -> str | None:
