@@ -40,7 +40,7 @@ from leasehold.spark.loop.jobs import Jobs, jobs_on
 from leasehold.spark.loop.runner import LONGEST_ERROR, BatchRunner
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
 from leasehold.spark.loop.tasks import ReadSpec
-from leasehold.spark.loop.warming import warm_up
+from leasehold.spark.loop.warming import WarmUp
 from leasehold.spark.plan.batch import BatchTransform
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import CARRIED, reads_for
@@ -136,7 +136,7 @@ class PipelineRun:
 
     def _run_batches(self, spark: SparkSession, stop: threading.Event) -> None:
         self._say("checking the transform and the table")
-        warm_up(spark)
+        warm_up = WarmUp(spark)
         settings, jobs, evaluation = self._prepare(spark)
         engine = Engine(
             jobs,
@@ -152,6 +152,7 @@ class PipelineRun:
         try:
             engine.start()
             self._engine = engine
+            warm_up.wait(stop)
             self._run_engine(engine, evaluation)
         finally:
             if isinstance(self._table, HandledOfFile):

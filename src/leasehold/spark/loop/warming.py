@@ -1,8 +1,9 @@
-"""The first Python workers of a session, started while the driver still looks at the transform and the table.
+"""The first Python worker of a session, started while the driver still looks at the transform and the table.
 
-Owns one job of no meaning, in a thread of its own, so that the first batch finds workers that have imported what tasks
-need, and a Java that has handed Arrow back and forth. Nothing waits for it, and nothing depends on it: where it fails,
-the first batch fails for the same reason, and tells it. A stop ends it with the session.
+Owns one job of no meaning, in a thread of its own, so that the first batch finds a worker that has imported what tasks
+need, and a Java that has handed Arrow back and forth. It is one worker, which is all that small batches need: so the
+first batch waits for it, or Spark would start another one. Where the job fails, the first batch fails for the same
+reason, and tells it. A stop ends the waiting, and the end of the session the job.
 
 Not over Spark Connect, whose workers belong to the server.
 """
@@ -25,24 +26,32 @@ logger = logging.getLogger(__name__)
 
 GROUP = "leasehold warm-up"
 """The job's group, as Spark's UI shows it."""
+_LOOK = 0.1
 
 
-def warm_up(spark: SparkSession) -> threading.Thread | None:
-    """Begin; returns the thread, None where there is nothing to do."""
-    if is_connect(spark):
-        return None
-    thread = threading.Thread(target=_start_workers, args=(spark,), name="leasehold warm-up", daemon=True)
-    thread.start()
-    return thread
+class WarmUp:
+    """The job. `wait` once nothing else is left to do before the first batch."""
 
+    def __init__(self, spark: SparkSession) -> None:
+        self._done = threading.Event()
+        if is_connect(spark):
+            self._done.set()
+        else:
+            threading.Thread(target=self._run, args=(spark,), name="leasehold warm-up", daemon=True).start()
 
-def _start_workers(spark: SparkSession) -> None:
-    try:
-        spark.sparkContext.setJobGroup(GROUP, "starting Python workers")
-        tasks = spark.sparkContext.defaultParallelism
-        to_arrow(spark.range(0, tasks, 1, tasks).mapInArrow(_import, "id LONG"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the first batch meets it too
-        logger.debug("the warm-up has failed: %s", error)
+    def wait(self, stop: threading.Event) -> None:
+        """Wait until it is done, or `stop` is set."""
+        while not self._done.wait(_LOOK) and not stop.is_set():
+            pass
+
+    def _run(self, spark: SparkSession) -> None:
+        try:
+            spark.sparkContext.setJobGroup(GROUP, "starting a Python worker")
+            to_arrow(spark.range(0, 1, 1, 1).mapInArrow(_import, "id LONG"))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the first batch meets it too
+            logger.debug("the warm-up has failed: %s", error)
+        finally:
+            self._done.set()
 
 
 def _import(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
