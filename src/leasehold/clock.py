@@ -37,12 +37,11 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        return _now()
+        return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
-def _now() -> float:
-    boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boottime is None else time.clock_gettime(boottime)
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+"""Of systems that can tell."""
 
 
 UNKNOWN_BOOT = "this-host"

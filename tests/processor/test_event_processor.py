@@ -26,6 +26,7 @@ from leasehold.model import Event, EventPosition
 from leasehold.notices import EventsLost
 from leasehold.processors.events import MANUAL, ON_STOP, EventBatch, EventProcessor, PartitionContext, StopReason, every
 from leasehold.processors.events.arguments import Stores
+from leasehold.processors.events.delivery import AHEAD_BYTES
 from leasehold.processors.events.error_reports import PASSED, TOLD_AGAIN, ErrorReports
 from leasehold.stores import Store, open_store
 from leasehold.stores.sqlite.store import SqliteStore
@@ -231,7 +232,7 @@ class CountedHub(LogHub):
             yield batch
 
 
-@pytest.mark.parametrize(("max_batch", "prefetch"), [(10, 30), (1, 1), (7, 7), (100, 150)])
+@pytest.mark.parametrize(("max_batch", "prefetch"), [(10, 30), (1, 1), (7, 7), (100, 150), (7, 400)])
 def test_no_more_is_fetched_ahead_than_allowed(tmp_path: Path, make: Start, max_batch: int, prefetch: int) -> None:
     log(tmp_path, partitions=1, each=1_000)
     hub = CountedHub(tmp_path / "hub.db")
@@ -251,6 +252,26 @@ def test_no_more_is_fetched_ahead_than_allowed(tmp_path: Path, make: Start, max_
         go_on.set()
         handler.wait(1_000)
     assert handler.got["0"] == list(range(1_000))
+
+
+def test_large_events_are_fetched_ahead_up_to_a_number_of_bytes(tmp_path: Path, make: Start) -> None:
+    LogHub.create(tmp_path / "hub.db", partitions=1).send([Event(bytes(AHEAD_BYTES // 20))] * 200)
+    hub = CountedHub(tmp_path / "hub.db")
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold_on(batch: EventBatch, context: PartitionContext) -> None:
+        entered.set()
+        assert go_on.wait(PATIENCE)
+
+    handler = Handler(hold_on)
+    with make(hub, TellingStore(), handler, delivery=replace(DELIVERY, max_batch=10, prefetch=150)) as processor:
+        assert entered.wait(PATIENCE)
+        until(lambda: hub.fetched >= 30, "what is fetched ahead")
+        await_cycles(processor.notices, 3)  # meanwhile more might come
+        assert hub.fetched <= 10 + 30
+        go_on.set()
+        handler.wait(200)
+    assert handler.got["0"] == list(range(200))
 
 
 # Start positions

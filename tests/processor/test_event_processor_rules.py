@@ -19,6 +19,7 @@ from leasehold.ownership import Hold
 from leasehold.processors.events import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, Handlers, every
 from leasehold.processors.events.arguments import handlers_of, policy_of
 from leasehold.processors.events.checkpointer import Checkpointer, Place
+from leasehold.processors.events.delivery import AHEAD_BYTES
 from leasehold.processors.events.positions import positions_of
 from leasehold.processors.events.restarts import Restarts
 from leasehold.processors.events.stopping import EndingStep, StopReason, reason_to_stop, steps
@@ -317,7 +318,7 @@ def test_what_can_is_taken(fits: Any) -> None:
         {"poll_interval": 0},
         {"restart_backoff": 0},
         {"longest_backoff": 0.1},
-        {"max_batch": 500},
+        {"max_batch": 5_000},
     ],
 )
 def test_delivery_settings_that_cannot_be(wrong: dict[str, int]) -> None:
@@ -325,7 +326,36 @@ def test_delivery_settings_that_cannot_be(wrong: dict[str, int]) -> None:
         DeliverySettings(**wrong)  # type: ignore[arg-type]
 
 
-@given(max_batch=st.integers(1, 500), prefetch=st.integers(1, 500))
-def test_what_is_fetched_at_a_time_always_fits(max_batch: int, prefetch: int) -> None:
-    if prefetch >= max_batch:
-        assert 1 <= DeliverySettings(max_batch=max_batch, prefetch=prefetch).chunk <= prefetch
+@given(max_batch=st.integers(1, 500), more=st.integers(0, 5_000), event_bytes=st.none() | st.floats(0, 1e6))
+def test_what_is_fetched_at_a_time_always_fits(max_batch: int, more: int, event_bytes: float | None) -> None:
+    settings = DeliverySettings(max_batch=max_batch, prefetch=max_batch + more)
+    rows = settings.chunk(event_bytes)
+    assert 1 <= rows <= settings.prefetch
+    assert settings.has_room(rows, 0, 0)
+    assert rows <= max_batch or rows * (event_bytes or 0.0) <= AHEAD_BYTES / 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "event_bytes", "rows"),
+    [
+        (DeliverySettings(), None, 100),
+        (DeliverySettings(), 100.0, 800),
+        (DeliverySettings(), 1_000.0, 200),
+        (DeliverySettings(), 100_000.0, 100),
+        (DeliverySettings(max_batch=1_000), 100.0, 1_000),
+        (DeliverySettings(max_batch=7, prefetch=400), 100.0, 112),
+        (DeliverySettings(max_batch=100, prefetch=150), 100.0, 75),
+    ],
+)
+def test_small_events_are_fetched_more_at_a_time(
+    settings: DeliverySettings, event_bytes: float | None, rows: int
+) -> None:
+    assert settings.chunk(event_bytes) == rows
+
+
+@pytest.mark.parametrize(
+    ("count", "nbytes", "room"),
+    [(2_900, 1_000, True), (2_901, 1_000, False), (200, AHEAD_BYTES, True), (201, AHEAD_BYTES, False)],
+)
+def test_room_is_a_number_of_events_and_of_bytes(count: int, nbytes: int, room: bool) -> None:
+    assert DeliverySettings().has_room(100, count, nbytes) is room

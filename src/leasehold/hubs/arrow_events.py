@@ -38,14 +38,18 @@ def events_from(count: int, *columns: Iterable[Any] | None) -> list[Event]:
 
 def events_of(batch: pa.RecordBatch) -> list[Event]:
     """The events of a batch with all of `EVENT_COLUMNS`, in order."""
+    return events_from(batch.num_rows, *field_values(batch))
+
+
+def field_values(batch: pa.RecordBatch) -> tuple[list[Any] | None, ...]:
+    """What `events_from` makes the events of a batch from."""
 
     def column(name: str) -> list[Any]:
         values: list[Any] = batch.column(name).to_pylist()
         return values
 
     times = batch.column("enqueuedTime").cast(pa.int64()).to_pylist()
-    return events_from(
-        batch.num_rows,
+    return (
         column("body"),
         column("partitionKey"),
         _maps(batch.column("properties")),

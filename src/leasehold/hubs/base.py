@@ -126,6 +126,16 @@ class EventChunk(Protocol):
         """The hub's offset of the last event, where it has one."""
         ...
 
+    @property
+    def last_enqueued(self) -> float:
+        """When the hub received the last event, in seconds since 1970; 0 where it does not say."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the events are."""
+        ...
+
     def __len__(self) -> int:
         """How many events these are."""
         ...

@@ -7,8 +7,7 @@ any thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leasehold.hubs.base import EventChunk, Hub, ReadsChunks
 from leasehold.model import Event
@@ -19,11 +18,18 @@ if TYPE_CHECKING:
 ReadChunks = Callable[..., Iterator[EventChunk]]
 
 
-@dataclass(frozen=True, slots=True)
 class ArrowChunk:
-    """A batch with all of `EVENT_COLUMNS` as an `EventChunk`."""
+    """A batch with all of `EVENT_COLUMNS` as an `EventChunk`.
 
-    batch: pa.RecordBatch
+    What its events are made from is taken out of Arrow at the first look at one, for all parts of the chunk at once: in
+    parts of a hundred, each of ten calls of Arrow's would have the threads of all partitions wait for the interpreter.
+    Threads that look at the same moment do it twice at worst.
+    """
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self._whole = _Whole(batch)
+        self._start = 0
 
     @property
     def first(self) -> int:
@@ -41,22 +47,48 @@ class ArrowChunk:
         offset: str | None = self.batch.column("offset")[-1].as_py()
         return offset
 
+    @property
+    def last_enqueued(self) -> float:
+        """See `EventChunk`."""
+        return (self.batch.column("enqueuedTime")[-1].value or 0) / 1e6
+
+    @property
+    def nbytes(self) -> int:
+        """See `EventChunk`."""
+        return int(self.batch.nbytes)
+
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
     def part(self, start: int, stop: int) -> ArrowChunk:
         """See `EventChunk`."""
-        return ArrowChunk(self.batch.slice(start, stop - start))
+        part = ArrowChunk(self.batch.slice(start, stop - start))
+        part._whole, part._start = self._whole, self._start + start
+        return part
 
     def events(self) -> list[Event]:
         """See `EventChunk`."""
-        from leasehold.hubs.arrow_events import events_of
-
-        return events_of(self.batch)
+        return self._whole.events(self._start, self._start + len(self))
 
     def arrow(self) -> pa.RecordBatch:
         """See `EventChunk`."""
         return self.batch
+
+
+class _Whole:
+    """The batch that parts are of, and what its events are made from once that was asked for."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._values: tuple[list[Any] | None, ...] | None = None
+
+    def events(self, start: int, stop: int) -> list[Event]:
+        from leasehold.hubs.arrow_events import events_from, field_values
+
+        if self._values is None:
+            self._values = field_values(self._batch)
+        these = slice(start, stop)
+        return events_from(stop - start, *(values and values[these] for values in self._values))
 
 
 def chunk_reads(hub: Hub) -> ReadChunks:

@@ -109,6 +109,16 @@ class MessageChunk:
         """See `EventChunk`."""
         return str(self.last)
 
+    @property
+    def last_enqueued(self) -> float:
+        """See `EventChunk`."""
+        return (self.times[-1] or 0) / 1000
+
+    @property
+    def nbytes(self) -> int:
+        """See `EventChunk`; of the values alone."""
+        return sum(map(len, filter(None, self.values)))
+
     def __len__(self) -> int:
         return len(self.offsets)
 

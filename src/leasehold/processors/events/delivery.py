@@ -23,6 +23,9 @@ from leasehold.waiting import INSTANCE
 if TYPE_CHECKING:
     import pyarrow as pa
 
+AHEAD_BYTES = 1 << 20
+"""While events of this many bytes wait in a partition, no more are fetched if they are more than two batches."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverySettings:
@@ -30,7 +33,8 @@ class DeliverySettings:
 
     max_batch           most events in a batch
     max_wait            how long a batch waits to be full once it has its first event
-    prefetch            most events of a partition that are fetched ahead of its handler
+    prefetch            most events of a partition that are fetched ahead of its handler. Beyond three batches, no more
+                        than 1 MiB of them are
     poll_interval       between two looks at the hub for new events, for all partitions together
     attempts            a partition is given up after this many failures of its handler in a row
     restart_backoff     the pause after the first failure; it doubles with each
@@ -47,7 +51,7 @@ class DeliverySettings:
 
     max_batch: int = 100
     max_wait: float = 0.0
-    prefetch: int = 300
+    prefetch: int = 3_000
     poll_interval: float = 0.1
     attempts: int = 5
     restart_backoff: float = 0.5
@@ -83,10 +87,20 @@ class DeliverySettings:
         """The pauses after failures in a row: rule 1 of `restarts`."""
         return Backoff(self.restart_backoff, self.longest_backoff)
 
-    @property
-    def chunk(self) -> int:
-        """How many events are fetched at a time: few enough that the handler's batch and the next one overlap."""
-        return max(1, min(self.max_batch, self.prefetch // 2))
+    def chunk(self, event_bytes: float | None) -> int:
+        """How many events are fetched at a time, where one has about this many bytes; None where nobody knows yet.
+
+        One batch; or 2, 4, 8, … of them, up to a third of `prefetch` and of 1 MiB, since each fetch has its price. Few
+        enough that the handler's batch and the next one overlap.
+        """
+        rows, most = self.max_batch, self.prefetch // 3
+        while event_bytes is not None and 2 * rows <= most and 2 * rows * event_bytes <= AHEAD_BYTES / 3:
+            rows *= 2
+        return max(1, min(rows, self.prefetch // 2))
+
+    def has_room(self, rows: int, count: int, nbytes: int) -> bool:
+        """Whether `rows` more events may be fetched while `count` events of `nbytes` wait."""
+        return count + rows <= self.prefetch and (nbytes < AHEAD_BYTES or count <= 2 * self.max_batch)
 
 
 class EventBatch(Sequence[Event]):
@@ -121,10 +135,7 @@ class EventBatch(Sequence[Event]):
     @property
     def last_enqueued(self) -> float:
         """When the hub received the last event, in seconds since 1970; 0 where it does not say."""
-        if self._events is not None:
-            return self._events[-1].enqueued_time
-        chunk = self._chunk(-1)
-        return chunk.part(len(chunk) - 1, len(chunk)).events()[0].enqueued_time
+        return self._chunk(-1).last_enqueued
 
     def arrow(self) -> pa.Table:
         """The events as an Arrow table: the columns of every hub, and `ownerLevel`, as a sink wants them."""

@@ -1,12 +1,14 @@
 """Fetching a partition's events ahead of its handler, up to a bound.
 
-Owns the buffer between hub and handler. Promises that never more than `prefetch` events are in it, that they come in
-order and once each from the position it was made for, and that events which are gone from the hub are noticed: they
-fail the partition, or are told of in a notice, and in `gap` until something follows. A partition that ends before the
-position fails too. A hub that is away is tried again, after a pause that grows; one that gives the partition to another
-reader as its owner is not: `lost` is told, and the fetching ends. `read` stands in for the hub's own, and `ended` is
-told when no more is read. How long each chunk took is told in a notice, without the time for which there was no room
-for it.
+Owns the buffer between hub and handler. Promises that never more than `prefetch` events are in it, fewer where they
+are large (`DeliverySettings.has_room`), that they come in order and once each from the position it was made for, and
+that events which are gone from the hub are noticed: they fail the partition, or are told of in a notice, and in `gap`
+until something follows. A partition that ends before the position fails too. A hub that is away is tried again, after
+a pause that grows; one that gives the partition to another reader as its owner is not: `lost` is told, and the fetching
+ends. `read` stands in for the hub's own, and `ended` is told when no more is read. How long each chunk took is told in
+a notice, without the time for which there was no room for it.
+
+The first chunk is one batch, so that the handler begins soon. Later ones are larger where events are small.
 
 Concurrency: one thread per partition fetches, and waits under no lock for the hub; whoever takes does so under
 `changed`, a condition shared with the partition's client. If that thread stops for a minute, the handler finds the
@@ -64,6 +66,12 @@ class Prefetch:
         self._lost = lost
         self._ended = ended
         self._chunks: deque[EventChunk] = deque()
+        self._begun = 0
+        """How many events of the first chunk have been taken."""
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
+        self._rows = shared.delivery.chunk(None)
+        """How many events are fetched at a time."""
         self._closed = threading.Event()
         # A daemon, since the hub may hang in it: it only reads, and has nothing to bring to an end.
         self._thread = threading.Thread(target=self._run, name=f"leasehold-fetch-{partition}", daemon=True)
@@ -78,7 +86,8 @@ class Prefetch:
         self._watch.wake()
         with self._changed:
             self._chunks.clear()
-            self.count = 0
+            self._sizes.clear()
+            self.count = self._bytes = self._begun = 0
             self._changed.notify_all()
 
     @property
@@ -92,7 +101,7 @@ class Prefetch:
 
     def is_ready(self, most: int) -> bool:
         """Whether a batch of at most this many events would get no larger by waiting. Call it under `changed`."""
-        return self.count >= most or self.count + self._settings.chunk > self._settings.prefetch
+        return self.count >= most or not self._has_room()
 
     def take(self, most: int) -> list[EventChunk]:
         """The next events, at most this many. Call it under `changed`."""
@@ -100,13 +109,18 @@ class Prefetch:
         left = min(most, self.count)
         self.count -= left
         while left:
-            chunk = self._chunks.popleft()
-            if len(chunk) > left:
-                self._chunks.appendleft(chunk.part(left, len(chunk)))
-                chunk = chunk.part(0, left)
-            taken.append(chunk)
-            left -= len(chunk)
-        self._changed.notify_all()
+            chunk, start = self._chunks[0], self._begun
+            stop = min(len(chunk), start + left)
+            if stop < len(chunk):
+                self._begun = stop
+            else:
+                self._chunks.popleft()
+                self._bytes -= self._sizes.popleft()
+                self._begun = 0
+            taken.append(chunk if stop - start == len(chunk) else chunk.part(start, stop))
+            left -= stop - start
+        if self._has_room():  # the fetching thread waits for that alone
+            self._changed.notify_all()
         return taken
 
     def _run(self) -> None:
@@ -144,10 +158,10 @@ class Prefetch:
                 raise EndWentBack(self._partition, self._position, place.end)
         if place.begin > self._position:
             self._lose(place.begin)
-        chunk_rows = self._settings.chunk
-        chunks = self._read(self._partition, self._position, place.end, batch_rows=chunk_rows)
+        rows = self._rows
+        chunks = self._read(self._partition, self._position, place.end, batch_rows=rows)
         try:
-            while self._wait_for_room(chunk_rows):
+            while self._rows == rows and self._wait_for_room():
                 chunk = self._next(chunks)
                 if chunk is None:
                     if self._position < place.end:
@@ -155,12 +169,15 @@ class Prefetch:
                     return
                 if chunk.first > self._position:
                     self._skip(chunk.first)
-                self._position = chunk.last + 1
+                self._position, nbytes = chunk.last + 1, chunk.nbytes
                 with self._changed:
                     if self._closed.is_set():
                         return
                     self._chunks.append(chunk)
+                    self._sizes.append(nbytes)
+                    self._bytes += nbytes
                     self.count += len(chunk)
+                    self._rows = self._settings.chunk(nbytes / len(chunk))
                     self.gap = None
                     self._changed.notify_all()
         finally:
@@ -182,11 +199,14 @@ class Prefetch:
                 )
         return chunk
 
-    def _wait_for_room(self, rows: int) -> bool:
-        """Wait until this many more events may be here. False when closed."""
+    def _wait_for_room(self) -> bool:
+        """Wait until one more chunk may be here. False when closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed.is_set() or self.count + rows <= self._settings.prefetch)
+            self._changed.wait_for(lambda: self._closed.is_set() or self._has_room())
         return not self._closed.is_set()
+
+    def _has_room(self) -> bool:
+        return self._settings.has_room(self._rows, self.count, self._bytes)
 
     def _skip(self, to: int) -> None:
         """Go on at `to`: what lies before was removed, if the partition begins later now; else it never was."""

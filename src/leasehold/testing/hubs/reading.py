@@ -115,6 +115,12 @@ class HubReading(HubFixtures):
             known, offsets = offsets[: len(chunk)], offsets[len(chunk) :]
             assert (chunk.first, chunk.last, chunk.last_offset) == (begin[0], begin[-1], known[-1])
 
+    def test_a_chunk_tells_about_how_large_it_is(self, hub: Hub) -> None:
+        hub.send([Event(b"x" * 1_000)] * 5, partition="1")
+        sizes = [chunk.nbytes for chunk in chunk_reads(hub)("1", *range_of(hub, "1"), batch_rows=4)]
+        assert 5_000 <= sum(sizes) < 10_000
+        assert sizes[0] > 2 * sizes[-1]
+
     def test_a_part_of_a_chunk_is_a_chunk(self, hub: Hub) -> None:
         hub.send(_kinds_of_events(), partition="1")
         (whole,) = chunk_reads(hub)("1", *range_of(hub, "1"))
@@ -124,7 +130,8 @@ class HubReading(HubFixtures):
             assert (len(part), part.events()) == (stop - start, events)
             assert part.arrow().equals(whole.arrow().slice(start, stop - start))
             assert (part.first, part.last) == (events[0].sequence_number, events[-1].sequence_number)
-            assert part.last_offset == events[-1].offset
+            assert (part.last_offset, part.last_enqueued) == (events[-1].offset, events[-1].enqueued_time)
+            assert part.part(0, 1).events() == events[:1]
 
     def test_chunks_of_a_range_without_events(self, hub: Hub) -> None:
         hub.send(numbered(3), partition="1")
