@@ -159,8 +159,10 @@ def speed_of_loop(spark: SparkSession, place: Path, size: int, text: str = PIPEL
 def run_loop(spark: SparkSession, place: Path, size: int, text: str, note: Callable[[int], None]) -> None:
     """`leasehold run` until all there is is consumed. `note` is told how many events have been applied."""
     file = _file(place, size, text)
-    made = PipelineRun(file, available_now=True, report=lambda told: note(told.totals.applied), rng=Random(1))
-    made._session = lambda stop: _Kept(spark)  # type: ignore[method-assign,assignment,return-value]  # it stays
+    kept: Any = _Kept(spark)
+    made = PipelineRun(
+        file, java=kept, available_now=True, report=lambda told: note(told.totals.applied), rng=Random(1)
+    )
     made.run(threading.Event())
 
 
@@ -169,6 +171,10 @@ class _Kept:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+
+    def open(self) -> _Kept:
+        """As `JavaStart` does."""
+        return self
 
     def stop(self) -> None:
         """Nothing: the next one needs it."""

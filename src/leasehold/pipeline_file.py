@@ -146,6 +146,12 @@ class PipelineFile:
         with naming("sink."):
             return Retention(*((it := getattr(self.sink, name)) and parse_duration(it, name) for name in KEPT_FOR))
 
+    def session(self) -> tuple[str, dict[str, str], str]:
+        """The arguments of `open_session` that this file stands for."""
+        conf = dict(self.spark)
+        master = conf.pop("master", "local[2]")
+        return f"leasehold {self.name}", conf, master
+
     def loop_options(self) -> dict[str, Any]:
         """The arguments of `MicroBatches` that this file stands for, without the owner id."""
         return {

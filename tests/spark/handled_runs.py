@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -49,13 +50,17 @@ def send(folder: Path, amounts: list[tuple[str, Any]]) -> None:
     hub.close()
 
 
+def opened_as(spark: SparkSession) -> Any:
+    """The start of a session that is there already."""
+    return SimpleNamespace(open=lambda: spark)
+
+
 class Running:
     """An instance of the pipeline, in a thread, with the tests' session."""
 
     def __init__(self, folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stop, self.raised = threading.Event(), list[BaseException]()
-        self._run = PipelineRun(read_pipeline_file(folder / "orders.toml"))
-        monkeypatch.setattr(self._run, "_session", lambda stop: spark)
+        self._run = PipelineRun(read_pipeline_file(folder / "orders.toml"), java=opened_as(spark))
         monkeypatch.setattr(spark, "stop", lambda: None)  # it is that of all tests
         self._thread = threading.Thread(target=self._work)
         self._thread.start()

@@ -20,7 +20,7 @@ from leasehold.spark import PipelineRun
 from tests.conftest import place as postgres_place
 from tests.handlers.orders import rows, totals
 from tests.sinks.postgres import Place
-from tests.spark.handled_runs import Running, batch, both, folder, opened, send
+from tests.spark.handled_runs import Running, batch, both, folder, opened, opened_as, send
 
 __all__ = ["folder", "postgres_place"]
 
@@ -121,8 +121,7 @@ def test_what_is_emitted_last_is_sent_before_the_end(
     with closing(sqlite3.connect(folder / "entities.db")) as connection:
         connection.execute(LINES.format(text="TEXT"))
     send(folder, [("a", n) for n in range(1, 6)])
-    run = PipelineRun(read_pipeline_file(file), available_now=True)
-    monkeypatch.setattr(run, "_session", lambda stop: spark)
+    run = PipelineRun(read_pipeline_file(file), java=opened_as(spark), available_now=True)
     monkeypatch.setattr(spark, "stop", lambda: None)  # it is that of all tests
     run.run(threading.Event())
     assert sent(folder) == [("a", "1.00"), ("a", "3.00"), ("a", "6.00"), ("a", "10.00"), ("a", "15.00")]

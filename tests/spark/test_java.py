@@ -22,8 +22,14 @@ from tests.waiting import PATIENCE
 JOB = """
 import os
 import sys
-from leasehold.spark.session.opening import open_session
-spark = open_session("java", {"spark.sql.shuffle.partitions": "2"})
+from pyspark import SparkContext
+from leasehold.spark.session.opening import JavaStart
+with JavaStart("java", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "600m"}, "local[2]") as start:
+    pass
+java_before = SparkContext._gateway.proc.pid
+spark = start.open()
+assert SparkContext._gateway.proc.pid == java_before
+assert 500 < spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory() / 2**20 <= 600
 total = spark.range(1000).selectExpr("sum(id)").first()[0]
 zone, shuffles = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.shuffle.partitions")
 read = spark.read.format("leasehold").option("hub", sys.argv[1]).load().count()
@@ -238,3 +244,16 @@ def test_a_job_runs_on_the_packaged_java_where_there_is_no_other_whatever_python
     assert printed[:4] == ["499500", "UTC", "2", "7"]
     assert int(printed[4].partition(".")[0]) >= 17
     assert printed[5].startswith(environ["XDG_CACHE_HOME"])
+
+
+def test_a_java_that_does_not_start_is_told_of_once_when_the_session_is_opened() -> None:
+    program = """
+from leasehold.spark.session.opening import JavaStart
+with JavaStart("app", {"spark.driver.memory": "plenty"}, "local[2]") as start:
+    print("the program goes on", flush=True)
+start.open()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert (ran.returncode, ran.stdout) == (1, "the program goes on\n")
+    assert "JAVA_GATEWAY_EXITED" in ran.stderr.splitlines()[-1]
+    assert ran.stderr.count("Invalid maximum heap size") + ran.stderr.count("NumberFormatException") == 1

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from leasehold.notices import Notices
     from leasehold.pipeline_file import PipelineFile
     from leasehold.spark.pipeline import Progress
+    from leasehold.spark.session.opening import JavaStart
     from leasehold.tracing import Tracing
 
 REPORT_EVERY = 5.0
@@ -83,20 +84,32 @@ def run(
         _run_here(pipeline_file, owner_id or "", output)
         return
     try:
-        from leasehold.spark.pipeline import PipelineRun
+        from leasehold.spark.session.opening import JavaStart
+
+        with JavaStart(*pipeline_file.session()) as java:
+            _run_on_spark(pipeline_file, java, owner_id, available_now, output)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
             raise MissingDependency("leasehold run", "spark") from error
         raise
+
+
+def _run_on_spark(
+    file: PipelineFile, java: JavaStart, owner_id: str | None, available_now: bool, output: Output
+) -> None:
+    """Run the pipeline of a file on Spark. Its Java starts beside the imports, and what is asked of the stores."""
+    from leasehold.spark.pipeline import PipelineRun
+
     show_warnings()
     # py4j repeats, with a traceback, every error that we tell: as itself, and in one place as the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for handler in logging.getLogger().handlers:
         handler.addFilter(lambda record: not (record.name == "root" and "py4j" in Path(record.pathname).parts))
     stop = stop_on_signals()
-    tracing = _tracing(pipeline_file)
+    tracing = _tracing(file)
     pipeline = PipelineRun(
-        pipeline_file,
+        file,
+        java=java,
         owner_name=owner_id,
         available_now=available_now,
         report=_reporter(output, time.monotonic),
@@ -104,7 +117,7 @@ def run(
     )
     if tracing is not None:
         tracing.watch(pipeline.notices, batches=True)
-    with _served(pipeline_file, pipeline.notices, output):
+    with _served(file, pipeline.notices, output):
         done = pipeline.run(stop)
     output.show(_account(done))
 

@@ -46,7 +46,7 @@ from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import CARRIED, reads_for
 from leasehold.spark.plan.starting import check_start
 from leasehold.spark.session.empty import opaque
-from leasehold.spark.session.opening import check_master, open_session
+from leasehold.spark.session.opening import JavaStart, check_master
 from leasehold.spark.session.versions import is_connect
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.of_file import table_of
@@ -78,6 +78,7 @@ class Progress:
 class PipelineRun:
     """One instance of the pipeline in `file` (`read_pipeline_file`).
 
+    `java` is the Java of its session, where its start has begun already; else it begins with `run`.
     `report` is called with a `Progress` after each step, batch and failure. `owner_name` names the instance; without it
     it is called like no other, by host and process id. With `available_now` it ends when everything there was at the
     start is consumed. `rng` is for jitter; default: a new one. `notices` is where notices go; default: its own.
@@ -88,6 +89,7 @@ class PipelineRun:
         self,
         file: PipelineFile,
         *,
+        java: JavaStart | None = None,
         owner_name: str | None = None,
         available_now: bool = False,
         report: Callable[[Progress], None] = lambda progress: None,
@@ -98,6 +100,7 @@ class PipelineRun:
         self.notices = notices or Notices()
         self._trace_links = trace_links
         self._file = file
+        self._java = java
         self._owner_name = owner_name
         self._available_now = available_now
         self._report = report
@@ -111,9 +114,10 @@ class PipelineRun:
         Raises `PipelineFailed` for what trying again does not mend, and a `UsageError` for what is refused at
         the start.
         """
+        java = self._java or JavaStart(*self._file.session())
         when_there(self._check_start, patience=INSTANCE, say=self._say_waiting, pause=stop.wait)
         try:
-            self._run_on_spark(stop)
+            self._run_on_spark(java, stop)
         except BatchFailed as error:
             raise PipelineFailed(str(error)) from error
         except (Py4JError, PySparkException, ConnectionError, SparkEnded) as error:
@@ -125,9 +129,9 @@ class PipelineRun:
                 raise PipelineFailed(str(SparkEnded())) from error
         return self._progress()
 
-    def _run_on_spark(self, stop: threading.Event) -> None:
+    def _run_on_spark(self, java: JavaStart, stop: threading.Event) -> None:
         self._say("starting Spark")
-        spark = self._session(stop)
+        spark = self._session(java, stop)
         try:
             self._run_batches(spark, stop)
         finally:
@@ -195,12 +199,11 @@ class PipelineRun:
     def _binding(self) -> PipelineBinding:
         return PipelineBinding(self._file.name, self._table.sink_identity())
 
-    def _session(self, stop: threading.Event) -> SparkSession:
-        conf = dict(self._file.spark)
-        master = conf.pop("master", "local[2]")
+    def _session(self, java: JavaStart, stop: threading.Event) -> SparkSession:
+        master = self._file.session()[-1]
         asks_to_stop = signal.getsignal(signal.SIGINT)
         when_there(lambda: check_master(master), patience=INSTANCE, say=self._say_waiting, pause=stop.wait)
-        spark = open_session(f"leasehold {self._file.name}", conf, master)
+        spark = java.open()
         if asks_to_stop is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, asks_to_stop)  # PySpark has put one in its place that only interrupts
         if not is_connect(spark):

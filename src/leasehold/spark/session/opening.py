@@ -4,6 +4,9 @@ Owns the defaults and the environment that Spark's own scripts read: a Java that
 (`java.py`), this interpreter for the Python workers and the loopback address, the latter two only where the workers
 are on this machine. Refuses a PySpark, a Java or a user that Leasehold does not work with, before Java is started.
 Whatever the caller's `conf` says, wins; what is already in the environment stays.
+
+Concurrency: `JavaStart` starts the Java in a thread of its own. Whoever opens the session waits for the thread, however
+long it stops.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import pwd
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from leasehold.errors import ConfigError, SparkUnavailable
 from leasehold.spark.session.endings import end_quietly
@@ -52,21 +56,47 @@ def open_session(app_name: str, conf: Mapping[str, str] | None = None, master: s
     Raises `SparkUnavailable` for a master that does not answer, `MissingDependency` without PySpark, and `ConfigError`
     for a PySpark that is too old, without a Java that this one runs on, and for a user id without a name.
     """
-    check_release()
-    from pyspark.sql import SparkSession
+    return _opened(_prepared(app_name, conf or {}, master))
 
-    settings = settings_for(conf or {})
-    _prepare(settings, settings.get("spark.master", master))
-    if settings.get("spark.master", master).startswith("local") and os.environ.get("PYSPARK_PYTHON") == sys.executable:
-        settings.setdefault("spark.python.daemon.module", "leasehold.spark.session.daemon")
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    check_master(settings.get("spark.master", master))
-    before = signal.getsignal(signal.SIGINT)
-    spark = builder.getOrCreate()
-    end_quietly(spark, before)
-    return spark
+
+class JavaStart:
+    """The start of a session's Java, while the program does what needs no Spark; then `open`.
+
+    The arguments are those of `open_session`. For a session of Spark Connect nothing is started here. As a context
+    manager it does not end before the Java is there: what Java says at its start comes before what the program says
+    at its end.
+    """
+
+    def __init__(self, app_name: str, conf: Mapping[str, str], master: str) -> None:
+        self._asked = (app_name, conf, master)
+        self._settings: dict[str, str] = {}
+        self._error: Exception | None = None
+        check_release()  # imports PySpark, which fails where two threads do so at once
+        self._thread = threading.Thread(target=self._run, name="leasehold-java")
+        self._thread.start()
+
+    def open(self) -> SparkSession:
+        """Wait for the Java, and open the session. Raises what `open_session` does."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return _opened(self._settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._settings = settings = _prepared(*self._asked)
+            if _is_here(settings) and "SPARK_API_MODE" not in os.environ and "spark.api.mode" not in settings:
+                from pyspark import SparkConf, SparkContext
+
+                SparkContext._ensure_initialized(conf=SparkConf().setAll([*settings.items()]))
+        except Exception as error:  # noqa: BLE001 - it is for whoever opens the session
+            self._error = error
 
 
 def _check_user() -> None:
@@ -113,12 +143,32 @@ def settings_for(conf: Mapping[str, str]) -> dict[str, str]:
     return {**DEFAULTS, **session_defaults(release()), **conf, _DRIVER_OPTIONS: joined}
 
 
-def _prepare(settings: Mapping[str, str], master: str) -> None:
-    """Set what Spark reads from the environment before its Java starts."""
-    if "SPARK_REMOTE" not in os.environ and "spark.remote" not in settings:
+def _opened(settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    check_master(settings["spark.master"])
+    before = signal.getsignal(signal.SIGINT)
+    spark = builder.getOrCreate()
+    end_quietly(spark, before)
+    return spark
+
+
+def _is_here(settings: Mapping[str, str]) -> bool:
+    """Whether a session of these settings has a Java of its own, on this machine."""
+    return "SPARK_REMOTE" not in os.environ and "spark.remote" not in settings
+
+
+def _prepared(app_name: str, conf: Mapping[str, str], master: str) -> dict[str, str]:
+    """All that a session is started with. Sets what Spark reads from the environment before its Java starts."""
+    check_release()
+    settings = {"spark.app.name": app_name, "spark.master": master, **settings_for(conf)}
+    if _is_here(settings):
         _check_user()
         use_java(newest=newest_java(release()))
-    local = master.startswith("local")
+    local = settings["spark.master"].startswith("local")
     # PySpark reads this setting from the environment only when it is started from Python. Its own default is whatever
     # `python3` is on PATH, which need not be where Leasehold is.
     if python := settings.get("spark.pyspark.python", sys.executable if local else ""):
@@ -126,3 +176,6 @@ def _prepare(settings: Mapping[str, str], master: str) -> None:
     if local:
         # No name to look up, and no interface that a laptop may lose while it runs.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if os.environ.get("PYSPARK_PYTHON") == sys.executable:
+            settings.setdefault("spark.python.daemon.module", "leasehold.spark.session.daemon")
+    return settings
