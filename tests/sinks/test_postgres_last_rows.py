@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -222,6 +222,23 @@ def test_rows_that_versions_put_in_order_are_merged_by_the_highest_of_each_key(
     sink.close()
 
 
+@contextmanager
+def between_look_and_writing(monkeypatch: pytest.MonkeyPatch, come: Callable[[], None]) -> Iterator[None]:
+    """Have `come` called once in this block, when a batch knows what is remembered of its keys and has locked none."""
+    load, awaited = AtOnce._load_known, [come]
+
+    def load_before_others(it: AtOnce) -> Any:
+        known = load(it)
+        if awaited:  # no more in what it calls itself
+            awaited.pop()()
+        return known
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AtOnce, "_load_known", load_before_others)
+        yield
+    assert not awaited, "the batch has not looked"
+
+
 @pytest.mark.parametrize(
     ("there", "applied", "left"),
     [((("a", 5),), 3, "6"), ((("a", 5), ("a", 7)), 2, "7"), ((("c", 5),), 4, "6")],
@@ -234,18 +251,14 @@ def test_a_key_that_somebody_notes_meanwhile_is_judged_by_that(
     sink, other = place.sink(BY_VERSION), place.sink(BY_VERSION)
     assert sink.apply(versions(("a", 1), ("b", 1))).applied == 2
     assert other.apply(versions(("z", 1), partition="1")).applied == 1
-    load, come = AtOnce._load_known, iter([there])
 
-    def load_before_others(it: AtOnce) -> Any:
-        known = load(it)
-        if (rows := next(come, None)) is not None:
-            assert other.apply(versions(*rows, first=1, partition="1")).applied == len(rows)
-        return known
+    def come() -> None:
+        assert other.apply(versions(*there, first=1, partition="1")).applied == len(there)
 
-    monkeypatch.setattr(AtOnce, "_load_known", load_before_others)
     rest = [("b", "3"), ("c", "6"), ("z", "1")]
     mine = versions(("a", 4), ("a", 6), ("b", 3), ("c", 6), first=2)
-    assert sink.apply(mine) == BatchResult(applied=applied, superseded=4 - applied)
+    with between_look_and_writing(monkeypatch, come):
+        assert sink.apply(mine) == BatchResult(applied=applied, superseded=4 - applied)
     assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", left), *rest]
     sink.close()
     other.close()
@@ -269,17 +282,13 @@ def test_a_key_that_was_cleared_meanwhile_does_not_stand_for_one_that_somebody_n
     sink, other = place.sink(BY_VERSION), place.sink(BY_VERSION)
     assert sink.apply(versions(("a", 5), ("b", 1))).applied == 2
     assert other.apply(versions(("z", 1), partition="1")).applied == 1
-    load, once = AtOnce._load_known, iter([True])
 
-    def load_before_others(it: AtOnce) -> Any:
-        known = load(it)
-        if next(once, False):
-            place.run("DELETE FROM leasehold_key_flights WHERE key_1 = 'a'")
-            assert other.apply(versions(("b", 3), first=1, partition="1")).applied == 1
-        return known
+    def come() -> None:
+        place.run("DELETE FROM leasehold_key_flights WHERE key_1 = 'a'")
+        assert other.apply(versions(("b", 3), first=1, partition="1")).applied == 1
 
-    monkeypatch.setattr(AtOnce, "_load_known", load_before_others)
-    assert sink.apply(versions(("a", 3), ("a", 4), ("b", 6), first=2)).applied == 3
+    with between_look_and_writing(monkeypatch, come):
+        assert sink.apply(versions(("a", 3), ("a", 4), ("b", 6), first=2)).applied == 3
     assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", "4"), ("b", "6"), ("z", "1")]
     sink.close()
     other.close()
