@@ -17,6 +17,7 @@ from hypothesis import given
 
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.model import EventRange
+from leasehold.sinks.postgres import merging
 from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.sink import PostgresSink
@@ -70,12 +71,12 @@ class Tables:
 
 
 @contextmanager
-def tables_of(place: Place, columns: str) -> Iterator[Tables]:
+def tables_of(place: Place, columns: str, schema: pa.Schema = SCHEMA) -> Iterator[Tables]:
     for statement in (*QUICK, *AT_ONCE, *SET_WISE):
         place.run(statement.replace("@", columns))
     sinks = tuple(place.sink(TableSpec(name=name, pipeline=name, keys=("tail",))) for name in NAMES)
     for one in sinks:
-        one.check(SCHEMA)
+        one.check(schema)
     yield Tables(place, sinks)
     for one in sinks:
         one.close()
@@ -151,7 +152,8 @@ def test_rows_of_a_table_without_rules_are_merged_by_the_last_of_each_key(
         ("CREATE RULE stays AS ON DELETE TO flights DO INSTEAD NOTHING", False),
         ("CREATE TABLE heirs () INHERITS (flights)", False),
         ("ALTER TABLE flights ALTER COLUMN status SET STORAGE PLAIN", False),
-        ("ALTER TABLE flights " + ", ".join(f"ADD COLUMN c{n} name" for n in range(100)), False),
+        ("ALTER TABLE flights " + ", ".join(f"ADD COLUMN c{n} name" for n in range(130)), False),
+        ("ALTER TABLE flights " + ", ".join(f"ADD COLUMN c{n} float" for n in range(900)), True),
         (
             "CREATE TABLE root (LIKE flights) PARTITION BY LIST (slot); "
             "ALTER TABLE root ATTACH PARTITION flights FOR VALUES IN (1, 2)",
@@ -317,6 +319,119 @@ def test_a_value_at_the_edge_of_what_its_column_takes_is_set_aside(
     assert found == BatchResult(applied=1, rejected=1)
     assert place.look("SELECT value FROM flights") == [(right,)]
     sink.close()
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A table of many columns of one type, and `more` that batches have no values for."""
+
+    count: int
+    declared: str
+    type_: pa.DataType
+    more: str = ""
+
+    @property
+    def columns(self) -> str:
+        names = ", ".join(f"c{place} {self.declared}" for place in range(self.count))
+        return f"tail text PRIMARY KEY, {names}{self.more}"
+
+    def batch(self, *rows: tuple[str, Any], first: int = 0) -> Batch:
+        """Rows of these keys, each with one value in all of its columns."""
+        data = batch([E(tail, number=number) for number, (tail, _) in enumerate(rows, first)]).rows
+        values = pa.array([value for _, value in rows], self.type_)
+        for place in range(self.count):
+            data = data.append_column(f"c{place}", values)
+        return Batch(data.drop_columns(["status", "slot"]))
+
+
+NAMES_OF_64_BYTES = "".join(f", more{place} name" for place in range(60))
+DOUBLES = Wide(600, "double precision", pa.float64(), NAMES_OF_64_BYTES)
+DEFAULTS = Wide(900, "double precision", pa.float64(), NAMES_OF_64_BYTES.replace("name", "name DEFAULT 'x'"))
+NUMERICS = Wide(700, "numeric", pa.int64())
+TEXT = Wide(1, "text", pa.string())
+UNCOMPRESSED = random.Random(3).randbytes(9000).hex()
+
+
+@pytest.mark.parametrize(
+    ("wide", "altered", "wrong"),
+    [
+        (DEFAULTS, "", 0.5),
+        (NUMERICS, "", 2**62 + 1),
+        (TEXT, "ALTER TABLE @ ALTER COLUMN c0 SET STORAGE PLAIN", UNCOMPRESSED),
+        (Wide(1, "bytea", pa.binary()), "ALTER TABLE @ ALTER COLUMN c0 SET STORAGE PLAIN", UNCOMPRESSED.encode()),
+    ],
+    ids=["defaults beside it", "numbers with more digits than bytes", "text within the row", "bytes within the row"],
+)
+def test_a_row_that_does_not_fit_its_page_is_set_aside_before_the_last_one_of_its_key(
+    place: Place, wide: Wide, altered: str, wrong: Any
+) -> None:
+    some = wide.batch(("a", wrong), ("b", None), ("a", None))  # the merge fails over no last row
+    with tables_of(place, wide.columns, some.rows.schema) as tables:
+        for name, sink in zip(NAMES, tables.sinks, strict=True):
+            if altered:
+                place.run(altered.replace("@", name))
+            assert sink.apply(some) == BatchResult(applied=2, rejected=1), name
+            assert place.look(f"SELECT tail, c0 FROM {name} ORDER BY 1") == [("a", None), ("b", None)]
+            [(number, reason)] = place.look(f"SELECT sequence_number, reason FROM {name}_rejected")
+            assert number == 0
+            assert reason.startswith("row is too big")
+
+
+def test_a_row_that_does_not_fit_beside_what_others_have_filled_is_set_aside(place: Place) -> None:
+    before, some = DOUBLES.batch(("a", None)), DOUBLES.batch(("a", 0.5), ("b", 0.5), ("a", None), ("b", None), first=1)
+    with tables_of(place, DOUBLES.columns, some.rows.schema) as tables:
+        for name, sink in zip(NAMES, tables.sinks, strict=True):
+            assert sink.apply(before).applied == 1
+            place.run(f"UPDATE {name} SET {', '.join(f'more{place} = tail' for place in range(60))}")
+            assert sink.apply(some) == BatchResult(applied=3, rejected=1), name
+            assert place.look(f"SELECT sequence_number FROM {name}_rejected") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("wide", "value"),
+    [
+        (DOUBLES, 0.5),
+        (NUMERICS, None),
+        (Wide(600, "text", pa.string()), "x"),
+        (Wide(320, "jsonb", pa.list_(pa.int8())), [1]),
+    ],
+    ids=["columns that nobody has filled", "NULL", "short text", "many columns"],
+)
+def test_rows_that_fit_their_page_are_merged_set_wise_in_a_table_whose_rows_may_not(
+    place: Place, monkeypatch: pytest.MonkeyPatch, wide: Wide, value: Any
+) -> None:
+    monkeypatch.delattr(merging, "RowWriter")
+    some = wide.batch(("a", value), ("b", value), ("a", value))
+    with tables_of(place, wide.columns, some.rows.schema) as tables:
+        assert [sink.apply(some) for sink in tables.sinks] == [BatchResult(applied=3)] * 3
+
+
+NESTED = Wide(1, "jsonb", pa.list_(pa.string()))
+
+
+def test_a_nested_value_that_may_be_too_long_for_jsonb_is_written_in_its_turn(place: Place) -> None:
+    """A trigger sees all rows of its key, and of another key the last one alone."""
+    place.run(
+        f"CREATE TABLE flights ({NESTED.columns})",
+        "CREATE TABLE seen (tail text, length bigint)",
+        f"CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO {place.schema}.seen "
+        "VALUES (NEW.tail, octet_length(NEW.c0::text)); RETURN NULL; END $$",
+        "CREATE TRIGGER see AFTER INSERT OR UPDATE ON flights FOR EACH ROW EXECUTE FUNCTION see()",
+    )
+    sink, long = place.sink(FLIGHTS), 2**24
+    assert sink.apply(NESTED.batch(("a", ["x" * long]), ("b", ["x"]), ("a", ["y"]), ("b", ["y"]))).applied == 4
+    assert place.look("SELECT tail, length FROM seen ORDER BY 1, 2") == [("a", 5), ("a", long + 4), ("b", 5)]
+    sink.close()
+
+
+@pytest.mark.soak
+def test_a_nested_value_that_is_too_long_for_jsonb_is_set_aside(place: Place) -> None:
+    """The server asks for more memory than it has in one piece; the JSON is 33 MB long."""
+    wide = Wide(1, "jsonb", pa.list_(pa.int8()))
+    some = wide.batch(("a", [1] * (2**24 + 1)), ("a", [2]))
+    with tables_of(place, wide.columns, some.rows.schema) as tables:
+        for sink in tables.sinks:
+            assert sink.apply(some) == BatchResult(applied=1, rejected=1), sink.spec.name
 
 
 def test_the_bound_of_json_counts_the_names_of_fields() -> None:

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from leasehold.postgres.place import check_relations
 from leasehold.sinks.postgres.session import Session
 
+ROOM = 7900
+"""Bytes of values with which a row fits its page of 8 kB, however many columns its header tells of."""
+_POINTER, _PAGE = 24, 8192
+"""Bytes that the longest values come to within a row, once they have left it; and of those that never leave it."""
 _TABLE = """(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE n.nspname = %(schema)s AND c.relname = %(name)s)"""
 
@@ -24,6 +28,7 @@ SELECT a.attname::text, CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype
     coalesce(pg_get_expr(d.adbin, d.adrelid), t.typdefault, '') LIKE '%%nextval(%%' OR EXISTS (SELECT 1 FROM pg_depend
       WHERE (classid, objid) IN (('pg_attrdef'::regclass, d.oid), ('pg_type'::regclass, t.oid))
       AND refclassid = 'pg_proc'::regclass))),
+  CASE WHEN a.attlen > 0 THEN (a.attlen + 7) / 8 * 8 WHEN a.attstorage = 'p' THEN {_PAGE} ELSE {_POINTER} END,
   a.attnum
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -78,16 +83,10 @@ SELECT c.relkind = 'r' AND NOT c.relhassubclass AND NOT c.relispartition AND NOT
   WHERE tgrelid = c.oid AND NOT tgisinternal), c.relispartition FROM pg_class c WHERE c.oid = {_TABLE}
 """
 
-_POINTER, _WIDE = 24, 6000
-"""Bytes that the longest values come to within a row, once they have left it; and with which a row fits its page."""
 _WATCHED = f"""
 SELECT c.relrowsecurity OR c.relhasrules, EXISTS (SELECT 1 FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid
     JOIN pg_am m ON m.oid = r.relam WHERE i.indrelid = c.oid AND i.indislive
-    AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR m.amname NOT IN ('btree', 'hash')))
-  OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-    AND a.attstorage = 'p' AND a.attlen = -1)
-  OR (SELECT sum(greatest(a.attlen, {_POINTER})) FROM pg_attribute a
-    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) > {_WIDE},
+    AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL OR m.amname NOT IN ('btree', 'hash'))),
   ARRAY(SELECT DISTINCT number FROM pg_index, unnest(indkey::int[]) AS number
     WHERE indrelid = c.oid AND indislive AND number > 0)
 FROM pg_class c WHERE c.oid = {_TABLE}
@@ -115,7 +114,8 @@ class TableColumn:
     generated from others, and an identity that is always the table's.
 
     Values of `comparable` ones are equal only where they are the same. Those of `drawn` ones, where they are not given,
-    are a sequence's next number, or may be: what somebody's function returns.
+    are a sequence's next number, or may be: what somebody's function returns. A value takes `width` bytes of its row's
+    page at most, with what stands before it so that it begins at a multiple of its size.
     """
 
     name: str
@@ -127,6 +127,7 @@ class TableColumn:
     is_domain: bool
     comparable: bool
     drawn: bool = False
+    width: int = _POINTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +182,9 @@ class Relation:
     """A table as it is; `plain` if it has no partitions, is none, and has no heirs and no triggers.
 
     `is_partition` if it is a partition of another table, whose bound is a rule.
-    `ruled` if it has row security or a rule. `watched` if anything else than that, constraints and columns may refuse a
-    row: an index on an expression or a part of the table or of another kind than btree and hash, values that are kept
-    within their row, columns that may not fit a page. `indexed` are the columns of all indexes.
+    `ruled` if it has row security or a rule. `watched` if an index may refuse a row for more than the length of its
+    values: one on an expression or a part of the table, or of another kind than btree and hash. `indexed` are the
+    columns of all indexes.
     """
 
     columns: tuple[TableColumn, ...]
@@ -196,6 +197,11 @@ class Relation:
     ruled: bool
     watched: bool
     indexed: frozenset[str]
+
+    @property
+    def fits_page(self) -> bool:
+        """Whether every row does, whatever its values are."""
+        return sum(column.width for column in self.columns) <= ROOM
 
 
 def kind_of_relation(session: Session, name: str) -> str | None:

@@ -6,8 +6,8 @@ writing them all, in order. It does no harm to take a key that was not: row by r
 
 A key is concerned when one of its rows
 
-1. is NULL in a column that is NOT NULL, does not fit the type or length, breaks a CHECK, or may be too long for an
-   index beside that of the keys;
+1. is NULL in a column that is NOT NULL, does not fit the type or length, breaks a CHECK, may be too long for an index
+   beside that of the keys, or may not fit its page, and a later row of the key replaces it;
 2. has a value of another unique index that a second key has in the batch or the table: and then that key too;
 3. meets, in an exclusion constraint, a row that a second key has in the batch or the table: and then that key too;
 4. refers to what is not there, by a foreign key to another table;
@@ -104,8 +104,14 @@ class Concerned:
         wrong = [*self._unfit(), *self._broken_checks()]
         if wrong:
             yield f'SELECT "leasehold kid" FROM {self._rows} WHERE {" OR ".join(wrong)}'
-        for staged in self._unfit_as_staged():
-            yield f"SELECT s.kid FROM {STAGE} AS s WHERE NOT s.gone AND {staged}"
+        if unfit := [*self._unfit_as_staged()]:
+            yield f"SELECT s.kid FROM {STAGE} AS s WHERE NOT s.gone AND ({' OR '.join(unfit)})"
+        if (wide := self._layout.may_outgrow_page("s")) is not None:  # if it does, the last one makes the merge fail
+            yield (
+                f"SELECT s.kid FROM {STAGE} AS s JOIN {KEYS} AS k ON k.kid = s.kid LEFT JOIN "
+                f"{self._session.names.table} AS t ON {self._layout.is_row('s')} "
+                f"WHERE NOT s.gone AND s.place <> k.place AND {wide}"
+            )
 
     def _queries(self) -> Iterator[str]:
         yield from self._alone()

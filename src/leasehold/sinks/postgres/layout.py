@@ -22,7 +22,7 @@ from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.beside.statements import unsent
-from leasehold.sinks.postgres.catalog import Relation, TableColumn, kind_of_relation, relation
+from leasehold.sinks.postgres.catalog import ROOM, Relation, TableColumn, kind_of_relation, relation
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
@@ -36,6 +36,8 @@ SHORT = 1000
 """Bytes of values beside the key with which a row has room in an index, and twice that with the key: a third of a page
 is some 2,700. The rest is for columns that rows do not have: if somebody else has filled them with more, a row that the
 index refuses may count as one that a later row has replaced."""
+_AROUND = 11
+"""Bytes that text takes beside its own: its length, and what stands before and behind it."""
 _LONGEST = 63
 """Bytes of a name; Postgres cuts off what is longer."""
 _MAY_ALTER = """
@@ -55,6 +57,7 @@ class Target:
     carrier: str
     way: Way
     not_null: bool
+    width: int
 
     def value(self, staged: str) -> str:
         """SQL for the value in the table."""
@@ -75,6 +78,12 @@ class Target:
     def fits(self, staged: str) -> str | None:
         """SQL for a condition that every value which the column takes fulfils; None if all do."""
         return None if self.way.fits is None else "(" + self.way.fits.replace("{}", staged) + ")"
+
+    def most_bytes(self, staged: str) -> str:
+        """SQL for how much of its row's page the value takes at most."""
+        if self.declared in ("text", "bytea") or self.declared.startswith("character varying"):
+            return f"least(coalesce(octet_length({staged}) + {_AROUND}, 0), {self.width})"
+        return f"CASE WHEN {staged} IS NULL THEN 0 ELSE {self.width} END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,7 @@ class Layout:
         return (
             bool(keys)
             and not rules
+            and found.fits_page
             and not any(column.is_generated or column.is_domain for column in found.columns)
             and all(index.plain and index.columns == keys for index in found.unique)
         )
@@ -133,6 +143,22 @@ class Layout:
             elif target.name in self.relation.indexed:
                 size += _longest(column)
         return not size or (size <= SHORT and keys + size <= 2 * SHORT)
+
+    def may_outgrow_page(self, staged: str) -> str | None:
+        """SQL for whether a row may not fit its page; None if every row does. The table's row, if there is one, is `t`.
+
+        It tells what a row keeps of columns that rows have no values for, and that are NULL in a new one.
+        """
+        found, given = self.relation, self.given
+        if found.fits_page:
+            return None
+        sizes = [target.most_bytes(f"{staged}.c{place}") for place, target in enumerate(self.targets)]
+        for column in found.columns:
+            if column.name not in given and (column.has_default or column.is_generated or column.is_domain):
+                sizes.append(str(column.width))
+            elif column.name not in given:
+                sizes.append(f"CASE WHEN t.{quoted(column.name)} IS NULL THEN 0 ELSE {column.width} END")
+        return f"{' + '.join(sizes)} > {ROOM}"
 
     def is_row(self, staged: str) -> str:
         """SQL for whether the table's row `t` is the one that is staged behind this alias."""
@@ -280,7 +306,9 @@ def compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> La
                 )
             )
         else:
-            targets.append(Target(column.name, column.declared, carrier_of(field.type), there, column.not_null))
+            targets.append(
+                Target(column.name, column.declared, carrier_of(field.type), there, column.not_null, column.width)
+            )
     given = {target.name for target in targets}
     if not wrong:
         wrong += [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -24,8 +24,8 @@ _INTEGERS = {"smallint": 15, "integer": 31, "bigint": 63}
 _UUID = "'^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$'"
 _SPELLINGS = tuple(f"^[0-9{six}]{{8}}-([0-9{six}]{{4}}-){{3}}[0-9{six}]{{12}}$" for six in ("a-f", "A-F"))
 """Of UUIDs that are all written in one of these ways, those that differ as text are different."""
-_LONGEST_JSON = 2**28
-"""Bytes of a `jsonb`."""
+_LONGEST_JSON, _GROWTH = 2**28, 16
+"""Bytes that a `jsonb` may have; and it has fewer than so many times those of its text: 32 for the 5 of `[1,1]`."""
 _CARRIERS = {
     Kind.INTEGER: "bigint",
     Kind.REAL: "double precision",
@@ -121,7 +121,9 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
     if kind is Kind.TEXT and name == "uuid":
         return Way(cast.cast, f"{{}} ~ {_UUID}", respells=True, takes=_are_uuids)
     if kind is Kind.JSON and name in ("jsonb", "json", "text"):
-        return Way(cast.cast, respells=name == "jsonb", takes=lambda them: most_json(them) < _LONGEST_JSON)
+        it = Way(cast.cast, takes=lambda them: most_json(them) < _LONGEST_JSON)
+        short = f"octet_length({{}}) < {_LONGEST_JSON // _GROWTH}"
+        return replace(it, fits=short, held=cast.cast, respells=True) if name == "jsonb" else it
     return None
 
 
