@@ -25,7 +25,7 @@ _UUID = "'^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$'"
 _SPELLINGS = tuple(f"^[0-9{six}]{{8}}-([0-9{six}]{{4}}-){{3}}[0-9{six}]{{12}}$" for six in ("a-f", "A-F"))
 """Of UUIDs that are all written in one of these ways, those that differ as text are different."""
 _LONGEST_JSON, _GROWTH = 2**28, 16
-"""Bytes that a `jsonb` may have; and it has fewer than so many times those of its text: 32 for the 5 of `[1,1]`."""
+"""Bytes that a `jsonb` may have; and how many times those of its text it has at most: 32 for the 5 of `[1,1]`."""
 _CARRIERS = {
     Kind.INTEGER: "bigint",
     Kind.REAL: "double precision",
