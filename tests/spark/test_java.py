@@ -15,6 +15,7 @@ from leasehold.errors import ConfigError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark.session import java
+from leasehold.spark.session.daemon import without_zips
 from leasehold.spark.session.java import find_java, parse_version, use_java
 from leasehold.spark.session.opening import DEFAULTS, settings_for
 from tests.waiting import PATIENCE
@@ -34,6 +35,8 @@ total = spark.range(1000).selectExpr("sum(id)").first()[0]
 zone, shuffles = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.shuffle.partitions")
 read = spark.read.format("leasehold").option("hub", sys.argv[1]).load().count()
 java = spark.sparkContext._jvm.System.getProperty("java.version")
+imported = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).first()
+assert imported == sys.modules["pyspark"].__file__, imported
 print(total, zone, shuffles, read, java, os.environ.get("JAVA_HOME"))
 spark.stop()
 """
@@ -257,3 +260,16 @@ start.open()
     assert (ran.returncode, ran.stdout) == (1, "the program goes on\n")
     assert "JAVA_GATEWAY_EXITED" in ran.stderr.splitlines()[-1]
     assert ran.stderr.count("Invalid maximum heap size") + ran.stderr.count("NumberFormatException") == 1
+
+
+def test_pyspark_is_imported_from_its_files_only_where_they_are_installed(tmp_path: Path) -> None:
+    def place(name: str, *folders: str) -> str:
+        for folder in folders:
+            (tmp_path / name / folder).mkdir(parents=True)
+        return str(tmp_path / name)
+
+    whole, without_py4j = place("whole", "pyspark/python/lib", "py4j"), place("without", "pyspark/python/lib")
+    zips = [f"{home}/pyspark/python/lib/{name}" for home in (whole, without_py4j) for name in ("pyspark.zip", "p.zip")]
+    others = [place("distribution", "python/lib") + "/python/lib/pyspark.zip", "", str(tmp_path / "mine.zip")]
+    assert without_zips([*zips, *others, whole, without_py4j]) == [*zips[2:], *others, whole, without_py4j]
+    assert without_zips(zips) == zips
