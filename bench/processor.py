@@ -120,7 +120,7 @@ def run(quick: bool) -> list[Row]:
             (f"processor: {what}", speed[name], "events/s", speed[name] / beside_events, "")
             for what, name in (
                 ("batches of 1,000, as events", "batches, as events"),
-                ("defaults (batches of 100, each recorded)", "defaults"),
+                ("defaults (batches of 100)", "defaults"),
                 ("one event at a time", "single"),
             )
         ),
