@@ -172,6 +172,9 @@ class _Kept:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
+    def wait(self) -> None:
+        """Nothing: it is there."""
+
     def open(self) -> _Kept:
         """As `JavaStart` does."""
         return self

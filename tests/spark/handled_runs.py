@@ -52,7 +52,7 @@ def send(folder: Path, amounts: list[tuple[str, Any]]) -> None:
 
 def opened_as(spark: SparkSession) -> Any:
     """The start of a session that is there already."""
-    return SimpleNamespace(open=lambda: spark)
+    return SimpleNamespace(wait=lambda: None, open=lambda: spark)
 
 
 class Running:

@@ -83,11 +83,12 @@ def run(
             raise click.UsageError("--available-now is for Spark: with --no-spark a pipeline runs until it is stopped.")
         _run_here(pipeline_file, owner_id or "", output)
         return
+    stop = stop_on_signals()  # before there is a Java that a signal would leave behind
     try:
         from leasehold.spark.session.opening import JavaStart
 
         with JavaStart(*pipeline_file.session()) as java:
-            _run_on_spark(pipeline_file, java, owner_id, available_now, output)
+            output.show(_account(_run_on_spark(pipeline_file, java, stop, owner_id, available_now, output)))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
             raise MissingDependency("leasehold run", "spark") from error
@@ -95,8 +96,13 @@ def run(
 
 
 def _run_on_spark(
-    file: PipelineFile, java: JavaStart, owner_id: str | None, available_now: bool, output: Output
-) -> None:
+    file: PipelineFile,
+    java: JavaStart,
+    stop: threading.Event,
+    owner_id: str | None,
+    available_now: bool,
+    output: Output,
+) -> Progress:
     """Run the pipeline of a file on Spark. Its Java starts beside the imports, and what is asked of the stores."""
     from leasehold.spark.pipeline import PipelineRun
 
@@ -105,7 +111,6 @@ def _run_on_spark(
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for handler in logging.getLogger().handlers:
         handler.addFilter(lambda record: not (record.name == "root" and "py4j" in Path(record.pathname).parts))
-    stop = stop_on_signals()
     tracing = _tracing(file)
     pipeline = PipelineRun(
         file,
@@ -118,8 +123,7 @@ def _run_on_spark(
     if tracing is not None:
         tracing.watch(pipeline.notices, batches=True)
     with _served(file, pipeline.notices, output):
-        done = pipeline.run(stop)
-    output.show(_account(done))
+        return pipeline.run(stop)
 
 
 def _run_here(file: PipelineFile, name: str, output: Output) -> None:

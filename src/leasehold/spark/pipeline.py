@@ -131,6 +131,9 @@ class PipelineRun:
 
     def _run_on_spark(self, java: JavaStart, stop: threading.Event) -> None:
         self._say("starting Spark")
+        java.wait()
+        if stop.is_set():
+            return
         spark = self._session(java, stop)
         try:
             self._run_batches(spark, stop)

@@ -41,6 +41,8 @@ DEFAULTS: Mapping[str, str] = {
 
 MASTER_TIMEOUT = 3.0
 """Seconds that an address of Spark's master may take to answer."""
+START_TIMEOUT = 5.0
+"""Seconds for which a program that ends without a session waits for the Java that it has started."""
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _GIVES_MEMORY_BACK = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:G1PeriodicGCInterval=10000 -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
@@ -63,8 +65,8 @@ class JavaStart:
     """The start of a session's Java, while the program does what needs no Spark; then `open`.
 
     The arguments are those of `open_session`. For a session of Spark Connect nothing is started here. As a context
-    manager it does not end before the Java is there: what Java says at its start comes before what the program says
-    at its end.
+    manager it ends when the Java is there, or after `START_TIMEOUT` seconds: what Java says at its start comes before
+    what the program says at its end.
     """
 
     def __init__(self, app_name: str, conf: Mapping[str, str], master: str) -> None:
@@ -72,12 +74,16 @@ class JavaStart:
         self._settings: dict[str, str] = {}
         self._error: Exception | None = None
         check_release()  # imports PySpark, which fails where two threads do so at once
-        self._thread = threading.Thread(target=self._run, name="leasehold-java")
+        self._thread = threading.Thread(target=self._run, name="leasehold-java", daemon=True)
         self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the Java is there, or has failed to start."""
+        self._thread.join()
 
     def open(self) -> SparkSession:
         """Wait for the Java, and open the session. Raises what `open_session` does."""
-        self._thread.join()
+        self.wait()
         if self._error is not None:
             raise self._error
         return _opened(self._settings)
@@ -86,12 +92,13 @@ class JavaStart:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._thread.join()
+        self._thread.join(START_TIMEOUT)
 
     def _run(self) -> None:
         try:
             self._settings = settings = _prepared(*self._asked)
-            if _is_here(settings) and "SPARK_API_MODE" not in os.environ and "spark.api.mode" not in settings:
+            asks_for_connect = {"SPARK_API_MODE", "SPARK_CONNECT_MODE"} & {*os.environ} or "spark.api.mode" in settings
+            if _is_here(settings) and not asks_for_connect:
                 from pyspark import SparkConf, SparkContext
 
                 SparkContext._ensure_initialized(conf=SparkConf().setAll([*settings.items()]))
