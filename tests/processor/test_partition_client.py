@@ -12,7 +12,9 @@ import pytest
 
 from leasehold.errors import ConfigError, DataLoss, HubError, UsageError
 from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event
 from leasehold.processors.events import Cancellation, EventProcessor, PartitionClient, StopReason
+from leasehold.processors.events.delivery import AHEAD_BYTES
 from tests.processor import plain
 from tests.processor.plain import DELIVERY, SETTINGS, LeadingClock, TellingStore, log, send
 from tests.waiting import NEVER, PATIENCE, take, until
@@ -150,6 +152,17 @@ def test_a_call_says_how_many_and_how_long_they_may_take_to_gather(processor: Ev
     assert batch is not None
     assert len(batch) == 5
     client.close()
+
+
+@pytest.mark.parametrize("size", [10, AHEAD_BYTES // 50], ids=["small", "large"])
+def test_a_call_may_ask_for_all_that_is_fetched_ahead(tmp_path: Path, store: TellingStore, size: int) -> None:
+    hub = LogHub.create(tmp_path / "sized.db", partitions=1)
+    hub.send([Event(bytes(size))] * 250)
+    with pulling(hub, store, delivery=replace(DELIVERY, max_batch=7, prefetch=100)) as processor:
+        client = taken(processor)
+        batches = [client.receive(PATIENCE, count=100, max_wait=NEVER) for _ in range(2)]
+        assert [(batch.first, len(batch)) for batch in batches if batch] == [(0, 100), (100, 100)]
+        client.close()
 
 
 @pytest.mark.parametrize("wrong", [{"count": 0}, {"count": DELIVERY.prefetch + 1}, {"max_wait": -1.0}])

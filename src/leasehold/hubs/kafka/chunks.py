@@ -116,8 +116,8 @@ class MessageChunk:
 
     @property
     def nbytes(self) -> int:
-        """See `EventChunk`; of the values alone."""
-        return sum(map(len, filter(None, self.values)))
+        """See `EventChunk`; of values and keys alone."""
+        return sum(map(len, filter(None, self.values))) + sum(map(len, filter(None, self.keys or ())))
 
     def __len__(self) -> int:
         return len(self.offsets)

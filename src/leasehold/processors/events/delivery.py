@@ -99,7 +99,7 @@ class DeliverySettings:
         return max(1, min(rows, self.prefetch // 2))
 
     def has_room(self, rows: int, count: int, nbytes: int) -> bool:
-        """Whether `rows` more events may be fetched while `count` events of `nbytes` wait."""
+        """Whether `rows` more may be fetched while `count` events of `nbytes` wait, and are enough for a batch."""
         return count + rows <= self.prefetch and (nbytes < AHEAD_BYTES or count <= 2 * self.max_batch)
 
 

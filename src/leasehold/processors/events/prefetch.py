@@ -71,7 +71,9 @@ class Prefetch:
         self._sizes: deque[int] = deque()
         self._bytes = 0
         self._rows = shared.delivery.chunk(None)
-        """How many events are fetched at a time."""
+        """How many events are fetched at a time, as far as there is room."""
+        self._asked = 0
+        """How many events somebody waits for who wants a full batch."""
         self._closed = threading.Event()
         # A daemon, since the hub may hang in it: it only reads, and has nothing to bring to an end.
         self._thread = threading.Thread(target=self._run, name=f"leasehold-fetch-{partition}", daemon=True)
@@ -100,8 +102,14 @@ class Prefetch:
         self._thread.join(timeout)
 
     def is_ready(self, most: int) -> bool:
-        """Whether a batch of at most this many events would get no larger by waiting. Call it under `changed`."""
-        return self.count >= most or not self._has_room()
+        """Whether there are this many events, at most `prefetch`. If not, they are fetched: the caller waits for them.
+
+        Call it under `changed`.
+        """
+        if self.count < most and self._asked != most:
+            self._asked = most
+            self._changed.notify_all()
+        return self.count >= most
 
     def take(self, most: int) -> list[EventChunk]:
         """The next events, at most this many. Call it under `changed`."""
@@ -119,7 +127,8 @@ class Prefetch:
                 self._begun = 0
             taken.append(chunk if stop - start == len(chunk) else chunk.part(start, stop))
             left -= stop - start
-        if self._has_room():  # the fetching thread waits for that alone
+        self._asked = 0
+        if self._room():  # the fetching thread waits for that alone
             self._changed.notify_all()
         return taken
 
@@ -158,10 +167,12 @@ class Prefetch:
                 raise EndWentBack(self._partition, self._position, place.end)
         if place.begin > self._position:
             self._lose(place.begin)
-        rows = self._rows
+        rows = self._wait_for_room()
+        if not rows:
+            return
         chunks = self._read(self._partition, self._position, place.end, batch_rows=rows)
         try:
-            while self._rows == rows and self._wait_for_room():
+            while self._wait_for_room() == rows:
                 chunk = self._next(chunks)
                 if chunk is None:
                     if self._position < place.end:
@@ -199,14 +210,17 @@ class Prefetch:
                 )
         return chunk
 
-    def _wait_for_room(self) -> bool:
-        """Wait until one more chunk may be here. False when closed."""
+    def _wait_for_room(self) -> int:
+        """Wait until there is room for more events. Returns for how many at a time; 0 when closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed.is_set() or self._has_room())
-        return not self._closed.is_set()
+            self._changed.wait_for(lambda: self._closed.is_set() or self._room())
+            return 0 if self._closed.is_set() else self._room()
 
-    def _has_room(self) -> bool:
-        return self._settings.has_room(self._rows, self.count, self._bytes)
+    def _room(self) -> int:
+        """How many events may be fetched at a time now, 0 for none."""
+        if self.count < self._asked:
+            return min(self._rows, self._settings.prefetch - self.count)
+        return self._rows if self._settings.has_room(self._rows, self.count, self._bytes) else 0
 
     def _skip(self, to: int) -> None:
         """Go on at `to`: what lies before was removed, if the partition begins later now; else it never was."""
