@@ -9,6 +9,7 @@ re-cut range would give them other rows to work on, and the result would not be 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,12 +25,20 @@ VIEW = "events"
 Transform = Callable[[DataFrame], DataFrame]
 
 
+_naming = threading.Lock()
+
+
 def sql_transform(sql: str) -> Transform:
-    """A transform that runs a query over the view `events`."""
+    """A transform that runs a query over the view `events`.
+
+    A session has one view of that name: of two runs in one session, each names its own and has its query resolved
+    before the other does.
+    """
 
     def transform(events: DataFrame) -> DataFrame:
-        events.createOrReplaceTempView(VIEW)
-        return events.sparkSession.sql(sql)
+        with _naming:
+            events.createOrReplaceTempView(VIEW)
+            return events.sparkSession.sql(sql)
 
     return transform
 
