@@ -200,7 +200,7 @@ def test_rows_that_a_handler_cannot_be_given_are_refused_at_the_start(
 ) -> None:
     write(folder, f'sql = """SELECT {select} FROM events"""')
     instance = Running(folder, spark, monkeypatch)
-    instance.end()
+    instance.until_it_has_ended()
     [error] = instance.raised
     assert isinstance(error, ConfigError)
     with pytest.raises(ConfigError, match=said):
