@@ -1,11 +1,11 @@
-"""What holds for all tests: where their files are, their order, Ctrl-C, servers, and Javas that start quickly."""
+"""What holds for all tests: where their files are, their order, Ctrl-C, servers, and processes that start quickly."""
 
 import gc
 import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +13,12 @@ from hypothesis import HealthCheck, settings
 
 from tests import class_archive, temporary_folder
 from tests.azure_clients import leaves_sockets
+from tests.spark_sessions import uses_session
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+    from tests.sharing_out import FewSessions
     from tests.sinks.postgres import Place
     from tests.stores.azurite import Azurite
     from tests.stores.servers import PostgresServer, RedisServer
@@ -35,6 +39,11 @@ sys.dont_write_bytecode = False
 for _name, _value in class_archive.options().items():
     os.environ.setdefault(_name, _value)
 
+_QUICK_START = str(Path(__file__).with_name("quick_start"))
+_path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+if _QUICK_START not in _path:
+    os.environ["PYTHONPATH"] = os.pathsep.join([_QUICK_START, *_path])
+
 # Under `make cover`: a worker that Spark keeps for the next task ends by a signal, and would not say what it ran.
 _WORKERS_END = "-Dspark.python.worker.reuse=false"
 _submit = os.environ.get("SPARK_SUBMIT_OPTS", "")
@@ -47,15 +56,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.hookimpl(trylast=True)  # after --random-order, whose order of files and tests is kept as far as turns go
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files whose tests start Javas take turns with those that mostly wait: neither kind gets all workers at once."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """First what uses a worker's Spark session, which takes longest. Then files whose tests start Javas take turns with
+    those that mostly wait: neither kind gets all workers at once."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    busy = [file for file in files if {"faults", "spark"} & set(file.parts)]
-    rest = [file for file in files if file not in busy]
+    long = [file for file in files if uses_session(PurePosixPath(file.relative_to(config.rootpath)))]
+    busy = [file for file in files if {"faults", "spark"} & set(file.parts) and file not in long]
+    rest = [file for file in files if file not in long and file not in busy]
     turns = [(place / len(kind), file) for kind in (busy, rest) for place, file in enumerate(kind)]
-    items[:] = [item for _, file in sorted(turns) for item in files[file]]
+    items[:] = [item for file in [*long, *(file for _, file in sorted(turns))] for item in files[file]]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "FewSessions | None":
+    from tests.sharing_out import FewSessions
+
+    return FewSessions(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(trylast=True)
