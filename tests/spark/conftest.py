@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from tests.spark.programs import Program
     from tests.spark.streams import Bench
 
-SETTINGS = {
-    "spark.sql.shuffle.partitions": "2",
-    # Of what a test asks of Spark, compiling would take longer than doing it.
+NOTHING_COMPILED: dict[str, Any] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Of what a test asks of Spark, compiling would take longer than doing it."""
+SETTINGS = {
+    **NOTHING_COMPILED,
+    "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": QUICK,
+    "spark.python.daemon.module": "tests.spark.quick_daemon",
 }
 
 

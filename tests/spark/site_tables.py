@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark import EntityTable, MicroBatches, RowRules, open_session, read_json
-from tests.class_archive import QUICK as QUICK_JAVA
+from tests.spark.conftest import SETTINGS
 from tests.spark.places import FENCE, QUICK
 from tests.spark.programs import FAST
 
@@ -116,7 +116,7 @@ def killed_once(marks: Path) -> Callable[[DataFrame], DataFrame]:
 
 
 def main(folder: str) -> None:
-    settings = {**STATIC, "spark.sql.codegen.wholeStage": "false", "spark.driver.extraJavaOptions": QUICK_JAVA}
+    settings = {**STATIC, **SETTINGS, "spark.sql.shuffle.partitions": "4"}
     spark = open_session("a site's", settings, "local[2,3]")
     for fill in WAYS.values():
         fill(spark, Path(folder), Path(folder))
