@@ -1,4 +1,4 @@
-"""What `connect_handlers_program` calls for events: a module of its own, which workers import."""
+"""What `connect_program` calls for events: a module of its own, which workers import."""
 
 from __future__ import annotations
 

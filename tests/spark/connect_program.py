@@ -1,6 +1,8 @@
-"""Handlers over Spark Connect, in a folder: tables of several kinds in Postgres, filled from one hub.
+"""Tables over Spark Connect, in a folder: those of `connect_table`, then some that handlers fill from one hub.
 
-python -m tests.spark.connect_handlers_program FOLDER URL TABLE…
+python -m tests.spark.connect_program FOLDER URL TABLE…
+
+One program has both, since its server is a Java that nothing else can use.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from leasehold.model import Event
 from leasehold.spark import HandledOnSpark, MicroBatches
 from leasehold.spark.handlers.jobs import ConnectTasks
 from leasehold.spark.session.java import use_java
+from tests.spark import connect_table
+from tests.spark.conftest import NOTHING_COMPILED
 from tests.spark.connect_handlers import hanging, order, parts, placed, together
 
 KEYS, EVENTS, PARTITIONS = 7, 60, 3
@@ -26,6 +30,14 @@ SCHEMA, STATE = "order_id STRING, n BIGINT", "order_id STRING, total BIGINT, tra
 
 
 def main(folder: Path, url: str, tables: list[str]) -> None:
+    use_java()
+    spark = SparkSession.builder.remote("local[2]").config(map=NOTHING_COMPILED).getOrCreate()
+    connect_table.fill(spark, folder, url)
+    _handle(spark, folder, url, tables)
+    spark.stop()
+
+
+def _handle(spark: SparkSession, folder: Path, url: str, tables: list[str]) -> None:
     """Fill these tables, and say what is refused."""
     hub = LogHub.create(folder / "hub.db", partitions=PARTITIONS)
     hub.send(Event(b'{"order_id":"k%d","n":%d}' % (n % KEYS, n), partition_key=f"k{n % KEYS}") for n in range(EVENTS))
@@ -33,8 +45,6 @@ def main(folder: Path, url: str, tables: list[str]) -> None:
     for partition in range(PARTITIONS):
         mine = range(partition, EVENTS, PARTITIONS)
         scattered.send((Event(b'{"order_id":"k%d","n":%d}' % (n % KEYS, n)) for n in mine), partition=str(partition))
-    use_java()
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
     tasks = ConnectTasks(spark)
     answers = tasks.each(placed, range(8))
     print("said", tasks.cores, [number for number, _ in answers], len({place for _, place in answers}))
@@ -47,17 +57,16 @@ def main(folder: Path, url: str, tables: list[str]) -> None:
         "leased": (scattered, order, {"spread": Spread("n", exclusive=url)}),
     }
     for name in tables:
-        fill(spark, folder, url, name, *kinds[name])
+        _fill(spark, folder, url, name, *kinds[name])
     try:
-        fill(spark, folder, f"sqlite:///{folder}/t.db", "file", hub, order, {})
+        _fill(spark, folder, f"sqlite:///{folder}/t.db", "file", hub, order, {})
     except ConfigError as error:
         print("said", error.field, error.rule)
     hub.close()
     scattered.close()
-    spark.stop()
 
 
-def fill(
+def _fill(
     spark: SparkSession, folder: Path, url: str, name: str, hub: LogHub, handler: Any, more: dict[str, Any]
 ) -> None:
     """Fill the table `name` with all that the hub has; `sql` says that the columns come from a transform."""
