@@ -11,10 +11,9 @@ from tests.faults.main_job import NewFleet
 pytestmark = pytest.mark.timeout(1200)
 
 
-# In `make test` behind the commit, where a batch comes again. `test_faults_postgres` has a kill before it.
-@pytest.mark.parametrize(
-    "step", [step if step == "committed" else pytest.param(step, marks=pytest.mark.soak) for step in STEPS]
-)
+# In `make test` test_faults_postgres has a kill before the commit, and one behind it, where a batch comes again.
+@pytest.mark.soak
+@pytest.mark.parametrize("step", STEPS)
 def test_killed_at_each_step(new_fleet: NewFleet, step: str) -> None:
     killed_once(new_fleet, step)
 

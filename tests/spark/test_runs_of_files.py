@@ -1,33 +1,62 @@
-"""Two runs of pipeline files at once on one session, which has one view of the name `events` for both."""
+"""Runs of pipeline files on the tests' own session: what `make soak` has in `tests/faults` with processes."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from leasehold.errors import PipelineFailed
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
+from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.fleet import Fleet
 from tests.faults.hub_kinds import Log
+from tests.faults.place import FENCE, Place
 from tests.spark.handled_runs import opened_as
 
+NewRun = Callable[..., PipelineRun]
 
-def test_two_runs_in_one_session(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "stop", lambda: None)  # it is that of all tests
+
+@pytest.fixture
+def new_run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> NewRun:
+    """Makes a run of a file on the session of all tests, which it leaves as it is."""
+
+    def make(file: Path, name: str = "blue", **options: Any) -> PipelineRun:
+        monkeypatch.setattr(spark, "stop", lambda: None)
+        given = {"owner_name": name, "available_now": True, **options}
+        return PipelineRun(read_pipeline_file(file), java=opened_as(spark), **given)
+
+    return make
+
+
+def test_a_run_that_is_to_stop_at_errors_names_the_batch(tmp_path: Path, new_run: NewRun) -> None:
+    place = Place(tmp_path, Log(tmp_path, 2))
+    place.send("1", '{"id":"a","n":1}', '{"id":"b","n":2}', '{"id":"c","n":0}')
+    never_zero = "IF(n > 0, n, CAST(raise_error('never zero') AS BIGINT)) AS checked"
+    place.write(fence=f"{FENCE}, {never_zero}", on_error="stop")
+    with pytest.raises(PipelineFailed, match=r"never zero.*\(batch: partition 1 \[0, 3\)\)"):
+        new_run(tmp_path / "p.toml").run(threading.Event())
+    assert place.query("SELECT * FROM entities") == []
+    records = SqliteStore(tmp_path / "stores.db").list_ownership(place.kind.hub.consumer_group("$Default")).records
+    assert {record.owner_id for record in records} == {""}, "what it held is given up"
+    place.kind.close()
+
+
+def test_two_runs_in_one_session(tmp_path: Path, new_run: NewRun) -> None:
+    """One session has one view of the name `events` for both."""
     with closing(Fleet(tmp_path, "append", Log(tmp_path), limit=80)) as fleet:
         file = tmp_path / "pipeline.toml"
         sql = "SELECT id, n, hub, partition, sequenceNumber, ownerLevel FROM events"
         file.write_text(file.read_text().replace('python = "gate:transform"', f'sql = "{sql}"'))
         fleet.send(100)
-        runs = [
-            PipelineRun(read_pipeline_file(file), java=opened_as(spark), owner_name=name, available_now=True)
-            for name in ("blue", "green")
-        ]
+        runs = [new_run(file, name) for name in ("blue", "green")]
         with ThreadPoolExecutor(len(runs)) as pool:
             accounts = list(pool.map(lambda run: run.run(threading.Event()), runs))
         assert sum(account.totals.applied for account in accounts) == 400
