@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE
 
 OUTCOMES = {"keyed": "58 2", "transformed": "58 2", "hung": "57 3", "scattered": "58 2", "leased": "58 2"}
 SAID_OF_TABLES = 8
-"""What the program says of `connect_table` comes first, and is so many lines."""
+"""The number of lines that the program says of `connect_table`, which come first."""
 
 
 @dataclass(frozen=True)
