@@ -109,6 +109,8 @@ class Last:
         keys, places = self.rows.keys, self.places.to_pylist()
         before = {keys[places[kid]]: claim for kid, claim in known.items()}
         step = beside(self.judged.step, keys, self.judged.claims, before)
+        if step is self.judged.step:
+            return step, set()
         return step, {kid for kid in known if keys[places[kid]] not in step.written}
 
 

@@ -116,6 +116,9 @@ def beside(step: Step, keys: Sequence[Key], claims: Sequence[Claim], known: Mapp
     A winner was not below any event before it. So it still wins if it is not below what is known. An event that lost to
     a winner is below that one, or else both are below what is known.
     """
+    lowest = min(map(claims.__getitem__, step.winners), default=UNKNOWN)
+    if max(known.values(), default=UNKNOWN) <= lowest:  # as where events come in their order
+        return step
     winners = [index for index in step.winners if claims[index] >= known.get(keys[index], UNKNOWN)]
     written = {key: index for key, index in step.written.items() if claims[index] >= known.get(key, UNKNOWN)}
     return Step(winners, step.superseded + len(step.winners) - len(winners), step.stop, written)
