@@ -1,9 +1,10 @@
-"""Rows that do not pass through the JVM: which transforms may, and that both ways give one table."""
+"""Rows that do not pass through the JVM: which transforms may, and that all three ways give one table."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,17 +14,19 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventRange
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.sinks.rules.batch import Batch
+from leasehold.spark.loop import classic_jobs, packing
 from leasehold.spark.loop import evaluation as evaluations
-from leasehold.spark.loop import packing
+from leasehold.spark.loop.classic_jobs import FEW_BYTES, FEW_EVENTS, is_small
 from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.jobs import jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.failures import sort_failure
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.options import COLUMNS
-from leasehold.spark.plan.picking import picked
-from leasehold.spark.session.versions import to_arrow
+from leasehold.spark.plan.picking import EXACT_CASTS, picked
+from leasehold.spark.session.versions import arrow_schema, schema_of, to_arrow
 from leasehold.spark.table.of_file import table_of
 
 FENCE = "hub, partition, sequenceNumber, ownerLevel"
@@ -54,12 +57,16 @@ ONLY_PICK = [
     f"SELECT body, offset, enqueuedTime, publisher, partitionKey, {FENCE} FROM events",
     f"SELECT e.b, {FENCE} FROM (SELECT id AS b, * FROM events WHERE true) e",
     f"SELECT id, {FENCE} FROM (SELECT n AS id, {FENCE} FROM (SELECT * FROM events))",
+    f"SELECT CAST(n AS STRING) AS n, CAST(ok AS STRING) AS ok, {FENCE} FROM events",
+    f"SELECT CAST(i AS BIGINT) AS i, CAST(f AS DOUBLE) AS f, DOUBLE(i) AS d, {FENCE} FROM events",
 ]
 DO_MORE = [
     f"SELECT id, {FENCE} FROM events WHERE n > 1",
     f"SELECT upper(id) AS id, {FENCE} FROM events",
-    f"SELECT CAST(n AS STRING) AS n, {FENCE} FROM events",
-    f"SELECT CAST(i AS BIGINT) AS i, {FENCE} FROM events",
+    f"SELECT CAST(x AS STRING) AS x, {FENCE} FROM events",
+    f"SELECT CAST(n AS DOUBLE) AS n, {FENCE} FROM events",
+    f"SELECT CAST(at AS STRING) AS at, {FENCE} FROM events",
+    f"SELECT CAST(CAST(f AS DOUBLE) AS STRING) AS f, {FENCE} FROM events",
     f"SELECT id, 1 AS one, {FENCE} FROM events",
     f"SELECT /*+ REPARTITION(3) */ id, {FENCE} FROM events",
     f"SELECT id, tag, {FENCE} FROM events LATERAL VIEW OUTER explode(tags) AS tag",
@@ -94,10 +101,10 @@ def evaluation(spark: SparkSession, folder: Path, sql: str, sink: str = 'mode = 
     return Evaluation(jobs, transform, table_of(file), name="p", lasting=True)
 
 
-def order(hub: LogHub, end: int = 3) -> Order:
+def order(hub: LogHub, end: int = 3, mean: dict[str, float] | None = None) -> Order:
     ranges = tuple(EventRange(hub.identity, partition, 7, 0, end) for partition in "01")
     tasks = tuple((ReadRange(one.partition, one.begin, one.end, 7),) for one in ranges)
-    return Order(hub.identity, ranges, tasks)
+    return Order(hub.identity, ranges, tasks, mean=mean or {})
 
 
 class Collected:
@@ -105,7 +112,8 @@ class Collected:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.columns: list[list[str]] = []
-        monkeypatch.setattr(evaluations, "to_arrow", self)
+        for module in (evaluations, classic_jobs):
+            monkeypatch.setattr(module, "to_arrow", self)
 
     def __call__(self, df: DataFrame) -> pa.Table:
         self.columns.append(df.columns)
@@ -124,24 +132,59 @@ def test_both_ways_give_the_same_rows_and_types(
 ) -> None:
     collected = Collected(monkeypatch)
     found = evaluation(spark, tmp_path, sql)(order(hub))
+    assert (collected.columns.pop() == ["packed"]) is (sql in ONLY_PICK)
+    few = evaluation(spark, tmp_path, sql)(order(hub, mean=found.weights))
+    assert (collected.columns == []) is (sql in ONLY_PICK)
     monkeypatch.setattr(evaluations, "picked", lambda df, events: None)
     usual = evaluation(spark, tmp_path, sql)(order(hub))
-    assert (collected.columns[0] == ["packed"]) is (sql in ONLY_PICK)
     assert collected.columns[-1] != ["packed"]
-    assert isinstance(found.batch, Batch)
     assert isinstance(usual.batch, Batch)
-    assert found.batch.rows.schema.equals(usual.batch.rows.schema, check_metadata=True)
-    assert found.batch.rows.equals(usual.batch.rows)
-    assert set_aside(found.batch).equals(set_aside(usual.batch))
-    assert found.batch.ranges == usual.batch.ranges
-    assert (found.weights, found.times) == (usual.weights, usual.times)
+    for one in (found, few):
+        assert isinstance(one.batch, Batch)
+        assert one.batch.rows.schema.equals(usual.batch.rows.schema, check_metadata=True)
+        assert one.batch.rows.equals(usual.batch.rows)
+        assert set_aside(one.batch).equals(set_aside(usual.batch))
+        assert one.batch.ranges == usual.batch.ranges
+        assert (one.weights, one.times) == (usual.weights, usual.times)
 
 
-def test_a_batch_of_nothing_has_its_columns(spark: SparkSession, hub: LogHub, tmp_path: Path) -> None:
-    found = evaluation(spark, tmp_path, f"SELECT id, at AS moment, {FENCE} FROM events")(order(hub, 0)).batch
+@pytest.mark.parametrize("mean", [{}, {"0": 100.0, "1": 100.0}])
+def test_a_batch_of_nothing_has_its_columns(
+    spark: SparkSession, hub: LogHub, tmp_path: Path, mean: dict[str, float]
+) -> None:
+    evaluate = evaluation(spark, tmp_path, f"SELECT id, at AS moment, {FENCE} FROM events")
+    found = evaluate(order(hub, 0, mean)).batch
     assert isinstance(found, Batch)
     assert found.rows.num_rows == 0
     assert found.rows.schema.field("moment").type == pa.timestamp("us", "UTC")
+
+
+def test_the_driver_reads_few_and_light_events_whose_weight_is_known() -> None:
+    def asked(events: int, mean: float, *, known: str = "01") -> bool:
+        pieces = [ReadRange("0", 0, events - 1, 7), ReadRange("1", 5, 6, 7)]
+        return is_small(Order("hub", (), ((pieces[0],), (pieces[1],)), mean=dict.fromkeys(known, mean)))
+
+    assert asked(FEW_EVENTS, 100.0)
+    assert not asked(FEW_EVENTS + 1, 100.0)
+    assert asked(2, FEW_BYTES / 2)
+    assert not asked(2, FEW_BYTES / 2 + 1)
+    assert not asked(2, 1.0, known="0")
+    assert not asked(2, 1.0, known="")
+
+
+def test_what_the_driver_cannot_read_fails_as_in_a_task(spark: SparkSession, hub: LogHub, tmp_path: Path) -> None:
+    evaluate = evaluation(spark, tmp_path, f"SELECT id, {FENCE} FROM events")
+    weights = evaluate(order(hub)).weights
+    hub.send([Event(b"{}")], partition="0")
+    failures = []
+    for mean in (None, weights):
+        with pytest.raises(Exception, match="the hub ends at 3") as failed:
+            evaluate(order(hub, 4, mean))
+        failures.append(sort_failure(failed.value, computing=True))
+    assert failures[0] == failures[1]
+    found = evaluate(order(hub, mean=weights)).batch
+    assert isinstance(found, Batch)
+    assert found.rows.num_rows == 4
 
 
 @pytest.mark.parametrize(("expression", "only_picks"), [("n", True), ("n + 1", False)])
@@ -195,6 +238,28 @@ def test_what_is_not_of_these_very_events_or_is_kept_is_not_picked(spark: SparkS
         assert [df for df in refused if picked(df, events) is not None] == []
     finally:
         kept.unpersist()
+
+
+def test_a_cast_that_may_be_left_to_arrow_gives_what_spark_gives(spark: SparkSession) -> None:
+    extremes: dict[str, list[Any]] = {
+        "boolean": [True, False, None],
+        "float": [0.1, -0.0, 3.4e38, 1e-45, float("inf"), float("-inf"), float("nan"), 16777217.0, None],
+    }
+    for name, bits in (("tinyint", 8), ("smallint", 16), ("int", 32), ("bigint", 64)):
+        extremes[name] = [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, -1, 0, None]
+    for given, wanted in sorted(EXACT_CASTS):
+        values = arrow_schema(schema_of(spark.sql(f"SELECT CAST(NULL AS {given}) AS a"))).field("a").type
+        table = pa.table({"a": pa.array(extremes[given], values)})
+        events = spark.range(0, 1, 1, 1).mapInArrow(given_by(table), f"a {given}")
+        df = events.select(events.a.cast(wanted).alias("b"))
+        found, usual = picked(df, events), to_arrow(df)
+        assert found is not None, (given, wanted)
+        assert found.of(table).schema.equals(usual.schema)
+        assert repr(found.of(table).to_pydict()) == repr(usual.to_pydict()), (given, wanted)
+
+
+def given_by(table: pa.Table) -> Any:
+    return lambda batches: iter(table.to_batches())
 
 
 def test_events_are_packed_in_chunks_and_come_out_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,11 @@
 
 Owns the local property that an order is in, and the accumulator that receipts come back in. An order is a property of
 the job, so that one DataFrame serves every batch, as long as its plan may be executed again (`plan/row_wise.py`).
+
+Owns, too, when there is no job: a Spark job takes some 80 ms however little it reads, and the driver reads as many
+events as `FEW_EVENTS` in less. It does so for batches whose rows are the events as they are read, by the same function
+that runs in tasks, and none of the user's code with it. The weight of the events has to be known: batches that may be
+heavy are left to the tasks. A read in the driver cannot be cancelled; the hub's own time-outs end it.
 """
 
 from __future__ import annotations
@@ -16,15 +21,18 @@ from pyspark.sql.types import StructType
 
 from leasehold.errors import UsageError
 from leasehold.spark.loop import packing
-from leasehold.spark.loop.orders import Order, Receipt, check_receipts, task_order
-from leasehold.spark.loop.tasks import ReadSpec, Tally, receipt_of, run_task
+from leasehold.spark.loop.orders import Order, Receipt, TaskOrder, check_receipts, task_order
+from leasehold.spark.loop.tasks import ReadSpec, Tally, receipt_of, run_task, set_aside_imports
 from leasehold.spark.plan.row_wise import is_always_empty
+from leasehold.spark.session.versions import to_arrow
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
 
 ORDER = "leasehold.order"
 """The local property that an order is in."""
+FEW_EVENTS, FEW_BYTES = 20_000, 16 * 2**20
+"""The driver reads at most this much itself."""
 
 
 class ClassicJobs:
@@ -47,8 +55,12 @@ class ClassicJobs:
     def events(self, order: Order) -> DataFrame:
         return self._frame(len(order.tasks), pack=False)
 
-    def packed(self, order: Order) -> DataFrame:
-        return self._frame(len(order.tasks), pack=True)
+    def read(self, order: Order) -> pa.Table | None:
+        if not is_small(order):
+            return packing.unpacked(to_arrow(self._frame(len(order.tasks), pack=True)).column(0))
+        tasks = (task_order(order.text(), number) for number in range(len(order.tasks)))
+        batches = [batch for task in tasks for batch in _read_and_tell(self._spec, task, self._told)]
+        return pa.Table.from_batches(batches) if batches else None
 
     def _frame(self, tasks: int, *, pack: bool) -> DataFrame:
         key = tasks, pack
@@ -86,6 +98,14 @@ class ClassicJobs:
         return java is not None and (process is None or process.poll() is None)
 
 
+def is_small(order: Order) -> bool:
+    """Whether the driver reads the events of an order faster than Spark begins a job."""
+    ranges = [one for task in order.tasks for one in task]
+    if sum(map(len, ranges)) > FEW_EVENTS or any(one.partition not in order.mean for one in ranges):
+        return False
+    return sum(len(one) * order.mean[one.partition] for one in ranges) <= FEW_BYTES
+
+
 class _Gathered(AccumulatorParam[list[Receipt]]):
     """Receipts, one after the other."""
 
@@ -107,11 +127,17 @@ def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]], *, pack: bool
                 "batch.events is evaluated where no batch is at hand: outside the body of the loop, or in another "
                 "thread. Evaluate it in the thread that took the batch, before the next one is asked for"
             )
+        set_aside_imports()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                order, tally = task_order(text, number), Tally({}, {}, [])
-                events = run_task(spec, order, tally)
+                events = _read_and_tell(spec, task_order(text, number), told)
                 yield from packing.packed(events) if pack else events
-                told.add([receipt_of(order, tally)])
 
     return read
+
+
+def _read_and_tell(spec: ReadSpec, order: TaskOrder, told: Accumulator[list[Receipt]]) -> Iterator[pa.RecordBatch]:
+    """All events of a task; once they are read, its receipt is among what is `told`."""
+    tally = Tally({}, {}, [])
+    yield from run_task(spec, order, tally)
+    told.add([receipt_of(order, tally)])

@@ -25,7 +25,6 @@ from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, title
-from leasehold.spark.loop.packing import unpacked
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
 from leasehold.spark.plan.picking import Picked, picked
@@ -135,17 +134,16 @@ class Evaluation:
         source = self._jobs.events(order)
         good = source.where(F.col(REASON).isNull()).drop(REASON) if REASON in source.columns else source
         prepared = self._plan(order, good)
-        return evaluated(self._table, prepared, source, good, order, self._jobs, self._collect(order, source))
+        return evaluated(self._table, prepared, source, good, order, self._jobs, self._collect(order))
 
-    def _collect(self, order: Order, source: DataFrame) -> Collect:
-        """How the rows come here: as the tasks have them, where the transform only picks columns, or from the JVM."""
+    def _collect(self, order: Order) -> Collect:
+        """How the rows come here: as tasks read them, where the transform only picks columns, or from the JVM."""
         picks = self._picked.get(len(order.tasks))
-        packed = None if picks is None else self._jobs.packed(order)
-        if picks is None or packed is None:
+        if picks is None:
             return to_arrow
 
         def collect(df: DataFrame) -> pa.Table:
-            events = unpacked(to_arrow(packed).column(0))
+            events = self._jobs.read(order)
             return picks.schema.empty_table() if events is None else picks.of(events)
 
         return collect

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from leasehold.errors import SparkEnded
 from leasehold.spark.loop.orders import Order, Receipt, task_order
-from leasehold.spark.loop.tasks import ReadSpec, Tally, run_task
+from leasehold.spark.loop.tasks import ReadSpec, Tally, run_task, set_aside_imports
 from leasehold.spark.session.versions import is_connect
 
 logger = logging.getLogger(__name__)
@@ -40,15 +40,15 @@ class Jobs(Protocol):
 
     @property
     def plan_lasts(self) -> bool:
-        """Whether the DataFrame that `events` gives may be executed again for another order."""
+        """Whether the DataFrame that `events` gives may be executed again for another order, and its plan looked at."""
         ...
 
     def events(self, order: Order) -> DataFrame:
         """The events of an order, not yet read."""
         ...
 
-    def packed(self, order: Order) -> DataFrame | None:
-        """The events of an order, not yet read, as the values of `packing.py`; None where that cannot be used."""
+    def read(self, order: Order) -> pa.Table | None:
+        """The events of an order, read now, just as tasks read them; None if there are none. Where `plan_lasts`."""
         ...
 
     def begin(self, order: Order, group: str, description: str) -> None:
@@ -117,8 +117,8 @@ class ConnectJobs:
         numbers = self._spark.range(0, len(order.tasks), 1, len(order.tasks))
         return numbers.mapInArrow(_by_text(self._spec, order.text()), self._schema)
 
-    def packed(self, order: Order) -> None:
-        return None  # nobody can tell by a plan that it may be
+    def read(self, order: Order) -> pa.Table | None:
+        raise NotImplementedError("over Spark Connect nobody can tell by a plan that a batch is nothing but its events")
 
     def begin(self, order: Order, group: str, description: str) -> None:
         self._spark.addTag(_tag(group))
@@ -150,6 +150,7 @@ def _by_text(spec: ReadSpec, text: str) -> Any:
     """The function of a task whose order comes with it."""
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        set_aside_imports()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from run_task(spec, task_order(text, number), Tally({}, {}, []))

@@ -8,7 +8,8 @@ gives the good and the bad.
 
 Nothing here knows the session: what to read comes in a local property of the job (`jobs.py`) or with the function. A
 worker is used by many tasks; its connections to hub and store are kept (`reading.py`). What it has imported is set
-aside from the garbage collector once, since PySpark collects after every task.
+aside from the garbage collector once, since PySpark collects after every task. The driver runs small tasks itself
+(`classic_jobs.py`).
 """
 
 from __future__ import annotations
@@ -82,7 +83,6 @@ class Tally:
 
 def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.RecordBatch]:
     """All events of the task's ranges, in order within each."""
-    _set_aside_imports()
     hub = shared_hub(spec.url, order.hub)
     for one in order.ranges:
         rows = 0
@@ -208,8 +208,8 @@ def _check_whole(hub: Hub, one: ReadRange, rows: int) -> None:
 
 
 @functools.cache
-def _set_aside_imports() -> None:
-    """What is imported stays: without this, each task ends with a collection that goes through all of it."""
+def set_aside_imports() -> None:
+    """In a worker: what is imported stays. Without this, each task ends with a garbage collection of all of it."""
     gc.collect()
     gc.freeze()
 

@@ -1,24 +1,35 @@
-"""Whether a transform only picks and renames columns, so that the rows of a batch need not pass through the JVM.
+"""Whether a transform only picks, renames and casts columns, so that no row of a batch has to pass through the JVM.
 
-Owns that decision, from nothing but the plan that Spark would execute: a projection of plain columns, or nothing, right
-above the events that the tasks read. Whatever else there may be, a filter, a cast, a cache, a hint that moves rows,
-refuses: the rows then go the usual way, which is always right. Refuses too where the Arrow form of a column is more
-than its values: columns that hold others, or that Spark takes to have no nulls.
+Owns that decision, from nothing but the plan that Spark would execute: a projection of plain columns, or of casts of
+them that Arrow makes exactly as Spark does (`EXACT_CASTS`), or nothing, right above the events that the tasks read.
+Whatever else there may be, a filter, another cast, a cache, a hint that moves rows, refuses: the rows then go the usual
+way, which is always right. Refuses too where the Arrow form of a column is more than its values: columns that hold
+others, or that Spark takes to have no nulls.
 
 Like all that looks at a plan this promises nothing over Spark Connect: see `row_wise.py`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType
 
 from leasehold.spark.session.versions import arrow_schema, schema_of
 
+EXACT_CASTS = frozenset(
+    {
+        *itertools.combinations(("tinyint", "smallint", "int", "bigint"), 2),
+        *((given, "string") for given in ("tinyint", "smallint", "int", "bigint", "boolean")),
+        *((given, "double") for given in ("tinyint", "smallint", "int", "float")),
+    }
+)
+"""Casts, from a type to another, that cannot fail, lose nothing, and give in Arrow what they give in Spark."""
 _LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 
 
@@ -41,7 +52,7 @@ def picked(df: DataFrame, events: DataFrame) -> Picked | None:
     if places is None or df.sparkSession.conf.get(_LARGE_TYPES, "false") == "true":
         return None
     given, gives = schema_of(events), schema_of(df)
-    if any(given[place].dataType != field.dataType for place, field in zip(places, gives, strict=True)):
+    if not all(_is_exact(given[place].dataType, field.dataType) for place, field in zip(places, gives, strict=True)):
         return None
     schema = arrow_schema(gives)
     plain = all(field.nullable and not pa.types.is_nested(field.type) for field in schema)
@@ -62,8 +73,15 @@ def _places(plan: Any, source: list[int]) -> tuple[int, ...] | None:
 
 
 def _behind(expression: Any) -> Any:
-    """What an expression gives another name to, or itself."""
-    return expression.child() if _name(expression) == "Alias" else expression
+    """What an expression gives another name or type to, or itself."""
+    for wrapping in ("Alias", "Cast"):
+        if _name(expression) == wrapping:
+            expression = expression.child()
+    return expression
+
+
+def _is_exact(given: DataType, wanted: DataType) -> bool:
+    return given == wanted or (given.simpleString(), wanted.simpleString()) in EXACT_CASTS
 
 
 def _ids(plan: Any) -> list[int]:
