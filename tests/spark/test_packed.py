@@ -127,7 +127,7 @@ def set_aside(batch: Batch) -> pa.Table:
 
 
 @pytest.mark.parametrize("sql", [*ONLY_PICK, *DO_MORE])
-def test_both_ways_give_the_same_rows_and_types(
+def test_all_ways_give_the_same_rows_and_types(
     spark: SparkSession, hub: LogHub, tmp_path: Path, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collected = Collected(monkeypatch)
@@ -240,6 +240,10 @@ def test_what_is_not_of_these_very_events_or_is_kept_is_not_picked(spark: SparkS
         kept.unpersist()
 
 
+def given_by(table: pa.Table) -> Any:
+    return lambda batches: iter(table.to_batches())
+
+
 def test_a_cast_that_may_be_left_to_arrow_gives_what_spark_gives(spark: SparkSession) -> None:
     extremes: dict[str, list[Any]] = {
         "boolean": [True, False, None],
@@ -256,10 +260,6 @@ def test_a_cast_that_may_be_left_to_arrow_gives_what_spark_gives(spark: SparkSes
         assert found is not None, (given, wanted)
         assert found.of(table).schema.equals(usual.schema)
         assert repr(found.of(table).to_pydict()) == repr(usual.to_pydict()), (given, wanted)
-
-
-def given_by(table: pa.Table) -> Any:
-    return lambda batches: iter(table.to_batches())
 
 
 def test_events_are_packed_in_chunks_and_come_out_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:

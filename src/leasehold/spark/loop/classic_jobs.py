@@ -7,11 +7,15 @@ Owns, too, when there is no job: a Spark job takes some 80 ms however little it 
 events as `FEW_EVENTS` in less. It does so for batches whose rows are the events as they are read, by the same function
 that runs in tasks, and none of the user's code with it. The weight of the events has to be known: batches that may be
 heavy are left to the tasks. A read in the driver cannot be cancelled; the hub's own time-outs end it.
+
+While the driver reads, Spark may still add to the accumulator in a thread of its own: a task of a cancelled batch that
+ends late. Each addition reads the list and sets another, so that two at once could lose a receipt. The driver therefore
+keeps its receipts in a list that no other thread touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,6 +46,7 @@ class ClassicJobs:
         self._spark, self._spec, self._schema = spark, spec, schema
         self._context: SparkContext = spark.sparkContext
         self._told: Accumulator[list[Receipt]] = self._context.accumulator([], _Gathered())
+        self._told_here: list[Receipt] = []
         self._frames: dict[tuple[int, bool], DataFrame] = {}
 
     @property
@@ -59,7 +64,7 @@ class ClassicJobs:
         if not is_small(order):
             return packing.unpacked(to_arrow(self._frame(len(order.tasks), pack=True)).column(0))
         tasks = (task_order(order.text(), number) for number in range(len(order.tasks)))
-        batches = [batch for task in tasks for batch in _read_and_tell(self._spec, task, self._told)]
+        batches = [batch for task in tasks for batch in _read_and_tell(self._spec, task, self._told_here.append)]
         return pa.Table.from_batches(batches) if batches else None
 
     def _frame(self, tasks: int, *, pack: bool) -> DataFrame:
@@ -81,9 +86,10 @@ class ClassicJobs:
 
     def forget(self) -> None:
         self._told.value = []
+        self._told_here = []
 
     def receipts(self, order: Order) -> dict[int, Receipt]:
-        return check_receipts(order, list(self._told.value))
+        return check_receipts(order, [*self._told.value, *self._told_here])
 
     def read_what_is_left_out(self, events: DataFrame, df: DataFrame) -> None:
         if is_always_empty(df):
@@ -119,6 +125,9 @@ class _Gathered(AccumulatorParam[list[Receipt]]):
 def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]], *, pack: bool) -> Any:
     """The function of a task that finds its order in the job's local property."""
 
+    def tell(receipt: Receipt) -> None:
+        told.add([receipt])
+
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         text = context.getLocalProperty(ORDER) if context is not None else None
@@ -130,14 +139,14 @@ def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]], *, pack: bool
         set_aside_imports()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                events = _read_and_tell(spec, task_order(text, number), told)
+                events = _read_and_tell(spec, task_order(text, number), tell)
                 yield from packing.packed(events) if pack else events
 
     return read
 
 
-def _read_and_tell(spec: ReadSpec, order: TaskOrder, told: Accumulator[list[Receipt]]) -> Iterator[pa.RecordBatch]:
-    """All events of a task; once they are read, its receipt is among what is `told`."""
+def _read_and_tell(spec: ReadSpec, order: TaskOrder, tell: Callable[[Receipt], None]) -> Iterator[pa.RecordBatch]:
+    """All events of a task; once they are read, `tell` is called with its receipt."""
     tally = Tally({}, {}, [])
     yield from run_task(spec, order, tally)
-    told.add([receipt_of(order, tally)])
+    tell(receipt_of(order, tally))
