@@ -18,7 +18,10 @@ help: ## list the targets
 demo: .venv/.demo ## install, and run the main job: a million events, two Spark applications, one is killed
 	@$(BIN)/leasehold demo $(ARGS)
 
-test: lint smoke pytest ## install, and run linters, types, import layers, the bare install and all tests
+# What the tests need is made beside the linters, which keep one core busy.
+test: .venv/.dev ## install, and run linters, types, import layers, the bare install and all tests
+	@$(MAKE) --no-print-directory .venv/.ready & $(MAKE) --no-print-directory lint smoke; passed=$$?; wait; \
+	[ $$passed = 0 ] && $(MAKE) --no-print-directory pytest
 
 lint: .venv/.dev ## linter, formatter, types, import layers and wording
 	$(BIN)/ruff check --quiet
@@ -37,19 +40,19 @@ smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
 	echo 'the bare install runs'
 
 # What fails, here and in `peers`, runs once more at the end, alone: tests/gate.py.
-pytest: .venv/.classes.jsa ## the tests alone: make pytest ARGS="tests/cli -k send"
+pytest: .venv/.ready ## the tests alone: make pytest ARGS="tests/cli -k send"
 	$(BIN)/python -m tests.gate 'not soak and not peers' --dist loadfile --no-loadscope-reorder $(ARGS)
 
-spark: .venv/.classes.jsa ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
+spark: .venv/.ready ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
 
-peers: .venv/.classes.jsa ## the tests beside real parts from the system's packages, as far as they can be had
+peers: .venv/.ready ## the tests beside real parts from the system's packages, as far as they can be had
 	$(BIN)/python -m tests.gate peers -n 3 --dist loadgroup $(ARGS)
 
-soak: .venv/.classes.jsa ## the slow campaigns
+soak: .venv/.ready ## the slow campaigns
 	$(BIN)/pytest -m soak --hypothesis-profile='new examples' $(ARGS)
 
-cover: .venv/.classes.jsa ## branch coverage of src, with the processes that tests start (goal: 92 %): make cover ARGS=tests/sinks
+cover: .venv/.ready ## branch coverage of src, with the processes that tests start (goal: 92 %): make cover ARGS=tests/sinks
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -m 'not soak and not peers' -n 5 --dist loadfile --no-loadscope-reorder $(ARGS); \
 	passed=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report; exit $$passed
@@ -91,9 +94,9 @@ clean: ## remove what these targets made, .venv included
 	@$(PIP) -e '.[dev]'
 	@touch $@ .venv/.demo
 
-# Where it cannot be made, the tests run without it, and take longer.
-.venv/.classes.jsa: .venv/.dev tests/class_archive.py
-	@$(BIN)/python -m tests.class_archive $@
+.venv/.ready: .venv/.dev tests/class_archive.py tests/ready.py
+	@$(BIN)/python -m tests.ready
+	@touch $@
 
 .venv/.demo: .venv/.made pyproject.toml
 	@echo 'installing leasehold[demo] (a few minutes the first time)'

@@ -291,7 +291,7 @@ def test_for_urls_of_ours_python_does_not_read_the_metadata_of_packages(monkeypa
     """It takes 10 to 20 ms, and a command opens several: a third of the time of `leasehold status`."""
     monkeypatch.setattr("importlib.metadata.entry_points", None)
     monkeypatch.syspath_prepend("a path that nobody has looked at")
-    open_store("memory://x").close()
+    open_store("memory://x")
     assert absolute("sqlite:///x.db", BASE, "store") == "sqlite:////base/x.db"
 
 
