@@ -287,6 +287,27 @@ def test_backends_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         open_store("nosuch://x")
 
 
+def test_a_package_that_is_installed_while_the_program_runs_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook: the error says that there is no backend, and the next cell installs it, on the same path."""
+    monkeypatch.syspath_prepend(tmp_path)
+    path = list(sys.path)
+    assert absolute("theirs:///x", BASE, "store") == "theirs:///x"
+    with pytest.raises(ConfigError, match="no backend for theirs://"):
+        open_store("theirs:///x", base=BASE)
+    module = "def opened(url, base, timeout):\n    return url\n"
+    install(
+        tmp_path,
+        monkeypatch,
+        module,
+        "[leasehold.stores]\ntheirs = theirs:opened\n[leasehold.file_schemes]\ntheirs = theirs\n",
+    )
+    monkeypatch.setattr(sys, "path", path)
+    assert str(open_store("theirs:///x", base=BASE)) == "theirs:///x"
+    assert absolute("theirs:///x", BASE, "store") == "theirs:////base/x"
+
+
 def test_for_urls_of_ours_python_does_not_read_the_metadata_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes 10 to 20 ms, and a command opens several: a third of the time of `leasehold status`."""
     monkeypatch.setattr("importlib.metadata.entry_points", None)

@@ -34,6 +34,8 @@ def check_scheme(url: str, field: str, builtin: Mapping[str, str], group: str) -
     scheme, found, _ = url.partition("://")
     if found and scheme in builtin:
         return scheme
+    if scheme not in _of_packages(group):
+        _read_points.cache_clear()  # a package may have been installed since
     known = sorted({*builtin, *_of_packages(group)})
     if not found or scheme not in known:
         named = re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,30}", scheme)
