@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from leasehold.errors import PipelineFailed
+from leasehold.hubs.log.hub import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
+from leasehold.spark.pipeline import Progress
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.fleet import Fleet
 from tests.faults.hub_kinds import Log
 from tests.faults.place import FENCE, Place
 from tests.spark.handled_runs import opened_as
+from tests.waiting import PATIENCE, until
 
 NewRun = Callable[..., PipelineRun]
 
@@ -46,6 +50,39 @@ def test_a_run_that_is_to_stop_at_errors_names_the_batch(tmp_path: Path, new_run
     assert place.query("SELECT * FROM entities") == []
     records = SqliteStore(tmp_path / "stores.db").list_ownership(place.kind.hub.consumer_group("$Default")).records
     assert {record.owner_id for record in records} == {""}, "what it held is given up"
+    place.kind.close()
+
+
+def test_a_stop_leaves_a_batch_for_which_the_hub_does_not_answer(
+    tmp_path: Path, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is no fault of the events: the next owner takes them as any others."""
+    place = Place(tmp_path, Log(tmp_path, 1))
+    file = tmp_path / "p.toml"
+    file.write_text(file.read_text().replace("[ownership]", 'stop_timeout = "1s"\n[ownership]'))
+    place.send("0", '{"id":"a","n":1}')
+    stop, asked, answers = threading.Event(), threading.Event(), threading.Event()
+    said: list[Progress] = []
+
+    def silent(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        asked.set()
+        answers.wait()
+        yield from ()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(new_run(file, available_now=False, report=said.append).run, stop)
+        try:
+            until(lambda: said and said[-1].totals.applied == 1, "the first batch, by which the weight is known")
+            monkeypatch.setattr(LogHub, "read", silent)  # in the driver
+            place.send("0", '{"id":"b","n":2}')
+            assert asked.wait(PATIENCE)
+            stop.set()
+            assert running.result(PATIENCE).totals.applied == 1
+        finally:
+            stop.set()
+            answers.set()
+    (record,) = SqliteStore(tmp_path / "stores.db").list_ownership(place.kind.hub.consumer_group("$Default")).records
+    assert (record.owner_id, record.failures, record.last_error) == ("", 0, "")
     place.kind.close()
 
 

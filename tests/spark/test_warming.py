@@ -46,5 +46,6 @@ def test_a_stop_ends_the_waiting(spark: SparkSession, monkeypatch: pytest.Monkey
     stop.set()
     warm_up.wait(stop)
     until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds(), "the job to be there")
-    spark.sparkContext.cancelJobGroup(GROUP)
-    warm_up.wait(threading.Event())
+    spark.sparkContext.cancelJobGroup(GROUP)  # as the end of the session does
+    warm_up.end()
+    assert not [thread for thread in threading.enumerate() if thread.name == "leasehold warm-up"]

@@ -135,15 +135,16 @@ class PipelineRun:
         if stop.is_set():
             return
         spark = self._session(java, stop)
+        warm_up = WarmUp(spark)
         try:
-            self._run_batches(spark, stop)
+            self._run_batches(spark, warm_up, stop)
         finally:
             with suppress(Py4JError, ConnectionError):
                 spark.stop()
+            warm_up.end()
 
-    def _run_batches(self, spark: SparkSession, stop: threading.Event) -> None:
+    def _run_batches(self, spark: SparkSession, warm_up: WarmUp, stop: threading.Event) -> None:
         self._say("checking the transform and the table")
-        warm_up = WarmUp(spark)
         settings, jobs, evaluation = self._prepare(spark)
         engine = Engine(
             jobs,

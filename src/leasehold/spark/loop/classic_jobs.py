@@ -3,19 +3,15 @@
 Owns the local property that an order is in, and the accumulator that receipts come back in. An order is a property of
 the job, so that one DataFrame serves every batch, as long as its plan may be executed again (`plan/row_wise.py`).
 
-Owns, too, when there is no job: a Spark job takes some 80 ms however little it reads, and the driver reads as many
-events as `FEW_EVENTS` in less. It does so for batches whose rows are the events as they are read, by the same function
-that runs in tasks, and none of the user's code with it. The weight of the events has to be known: batches that may be
-heavy are left to the tasks. A read in the driver cannot be cancelled; the hub's own time-outs end it.
-
-While the driver reads, Spark may still add to the accumulator in a thread of its own: a task of a cancelled batch that
-ends late. Each addition reads the list and sets another, so that two at once could lose a receipt. The driver therefore
-keeps its receipts in a list that no other thread touches.
+Owns, too, that there is no job where the driver reads a batch itself (`driver_reads.py`). Meanwhile Spark may still add
+to the accumulator in a thread of its own: a task of a cancelled batch that ends late. Each addition reads the list and
+sets another, so that two at once could lose a receipt. The driver therefore keeps its own receipt apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from leasehold.errors import UsageError
 from leasehold.spark.loop import packing
+from leasehold.spark.loop.driver_reads import DriverReads
 from leasehold.spark.loop.orders import Order, Receipt, TaskOrder, check_receipts, task_order
 from leasehold.spark.loop.tasks import ReadSpec, Tally, receipt_of, run_task, set_aside_imports
 from leasehold.spark.plan.row_wise import is_always_empty
@@ -35,8 +32,6 @@ if TYPE_CHECKING:
 
 ORDER = "leasehold.order"
 """The local property that an order is in."""
-FEW_EVENTS, FEW_BYTES = 20_000, 16 * 2**20
-"""The driver reads at most this much itself."""
 
 
 class ClassicJobs:
@@ -47,6 +42,9 @@ class ClassicJobs:
         self._context: SparkContext = spark.sparkContext
         self._told: Accumulator[list[Receipt]] = self._context.accumulator([], _Gathered())
         self._told_here: list[Receipt] = []
+        self._here = DriverReads(spec)
+        self._at_hand = "", threading.Event()
+        """The group of the batch at hand, and whether it is cancelled."""
         self._frames: dict[tuple[int, bool], DataFrame] = {}
 
     @property
@@ -61,11 +59,12 @@ class ClassicJobs:
         return self._frame(len(order.tasks), pack=False)
 
     def read(self, order: Order) -> pa.Table | None:
-        if not is_small(order):
+        _, cancelled = self._at_hand
+        read = self._here.read(order, cancelled)
+        if read is None:
             return packing.unpacked(to_arrow(self._frame(len(order.tasks), pack=True)).column(0))
-        tasks = (task_order(order.text(), number) for number in range(len(order.tasks)))
-        batches = [batch for task in tasks for batch in _read_and_tell(self._spec, task, self._told_here.append)]
-        return pa.Table.from_batches(batches) if batches else None
+        self._told_here.append(read.receipt)
+        return read.events
 
     def _frame(self, tasks: int, *, pack: bool) -> DataFrame:
         key = tasks, pack
@@ -77,6 +76,7 @@ class ClassicJobs:
 
     def begin(self, order: Order, group: str, description: str) -> None:
         self.forget()
+        self._at_hand = group, threading.Event()
         self._context.setLocalProperty(ORDER, order.text())
         self._context.setJobGroup(group, description, interruptOnCancel=True)
 
@@ -96,20 +96,15 @@ class ClassicJobs:
             events.count()
 
     def cancel(self, group: str) -> None:
+        at_hand, cancelled = self._at_hand
+        if at_hand == group:
+            cancelled.set()
         self._context.cancelJobGroup(group)
 
     def alive(self) -> bool:
         java = getattr(self._context, "_jsc", None)
         process = getattr(self._context._gateway, "proc", None) if java is not None else None
         return java is not None and (process is None or process.poll() is None)
-
-
-def is_small(order: Order) -> bool:
-    """Whether the driver reads the events of an order faster than Spark begins a job."""
-    ranges = [one for task in order.tasks for one in task]
-    if sum(map(len, ranges)) > FEW_EVENTS or any(one.partition not in order.mean for one in ranges):
-        return False
-    return sum(len(one) * order.mean[one.partition] for one in ranges) <= FEW_BYTES
 
 
 class _Gathered(AccumulatorParam[list[Receipt]]):
@@ -125,9 +120,6 @@ class _Gathered(AccumulatorParam[list[Receipt]]):
 def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]], *, pack: bool) -> Any:
     """The function of a task that finds its order in the job's local property."""
 
-    def tell(receipt: Receipt) -> None:
-        told.add([receipt])
-
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         text = context.getLocalProperty(ORDER) if context is not None else None
@@ -139,14 +131,14 @@ def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]], *, pack: bool
         set_aside_imports()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                events = _read_and_tell(spec, task_order(text, number), tell)
+                events = _read_and_tell(spec, task_order(text, number), told)
                 yield from packing.packed(events) if pack else events
 
     return read
 
 
-def _read_and_tell(spec: ReadSpec, order: TaskOrder, tell: Callable[[Receipt], None]) -> Iterator[pa.RecordBatch]:
-    """All events of a task; once they are read, `tell` is called with its receipt."""
+def _read_and_tell(spec: ReadSpec, order: TaskOrder, told: Accumulator[list[Receipt]]) -> Iterator[pa.RecordBatch]:
+    """All events of a task; once they are read, its receipt is told."""
     tally = Tally({}, {}, [])
     yield from run_task(spec, order, tally)
-    tell(receipt_of(order, tally))
+    told.add([receipt_of(order, tally)])

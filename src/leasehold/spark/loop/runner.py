@@ -146,8 +146,8 @@ class BatchRunner:
                 )
                 raise BatchFailed(
                     f"a batch has made no progress for {watch.elapsed(ahead.watched):.0f} s and does not end when its "
-                    "jobs are cancelled: code of the transform, or a read of the hub, hangs in the driver "
-                    f"({describe(ahead.ranges)}). This instance ends"
+                    f"jobs are cancelled: code of the transform hangs in the driver ({describe(ahead.ranges)}). This "
+                    "instance ends"
                 )
 
     def _commit(self, evaluated: Evaluated, planned: Planned) -> None:

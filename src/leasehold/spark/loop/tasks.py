@@ -9,7 +9,7 @@ gives the good and the bad.
 Nothing here knows the session: what to read comes in a local property of the job (`jobs.py`) or with the function. A
 worker is used by many tasks; its connections to hub and store are kept (`reading.py`). What it has imported is set
 aside from the garbage collector once, since PySpark collects after every task. The driver runs small tasks itself
-(`classic_jobs.py`).
+(`driver_reads.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import functools
 import gc
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ class Tally:
     times: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
-def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Iterator[pa.RecordBatch]:
+def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Generator[pa.RecordBatch, None, None]:
     """All events of the task's ranges, in order within each."""
     hub = shared_hub(spec.url, order.hub)
     for one in order.ranges:

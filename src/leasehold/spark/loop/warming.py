@@ -3,7 +3,8 @@
 Owns one job of no meaning, in a thread of its own, so that the first batch finds a worker that has imported what tasks
 need, and a Java that has handed Arrow back and forth. It is one worker, which is all that small batches need: so the
 first batch waits for it, or Spark would start another one. Where the job fails, the first batch fails for the same
-reason, and tells it. A stop ends the waiting, and the end of the session the job.
+reason, and tells it. A stop ends the waiting, and the end of the session the job: whoever has ended the session waits
+for the thread too, since Python aborts if it ends while a thread is in Arrow's code.
 
 Not over Spark Connect, whose workers belong to the server.
 """
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 GROUP = "leasehold warm-up"
 """The job's group, as Spark's UI shows it."""
 _LOOK = 0.1
+_LONGEST_END = 10.0
+"""Seconds."""
 
 
 class WarmUp:
@@ -34,15 +37,21 @@ class WarmUp:
 
     def __init__(self, spark: SparkSession) -> None:
         self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(spark,), name="leasehold warm-up", daemon=True)
         if is_connect(spark):
             self._done.set()
         else:
-            threading.Thread(target=self._run, args=(spark,), name="leasehold warm-up", daemon=True).start()
+            self._thread.start()
 
     def wait(self, stop: threading.Event) -> None:
         """Wait until it is done, or `stop` is set."""
         while not self._done.wait(_LOOK) and not stop.is_set():
             pass
+
+    def end(self) -> None:
+        """Wait until its thread has ended. For whoever has ended the session; not for ever, should Java still hang."""
+        if self._thread.ident is not None:
+            self._thread.join(_LONGEST_END)
 
     def _run(self, spark: SparkSession) -> None:
         try:

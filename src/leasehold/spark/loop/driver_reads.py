@@ -1,0 +1,102 @@
+"""Small batches that the driver reads itself: a Spark job takes some 80 ms however little it reads.
+
+Owns which batches these are, and the thread that reads them, by the same function that runs in tasks. Their rows are
+the events as they are read, so none of the user's code runs here. A batch is one that a single task would read: the
+driver would read the ranges of several tasks one after another. The weight of its events is known, and a batch that
+turns out to be heavier is left to the tasks.
+
+Concurrency: the thread that evaluates batches waits for the read, and stops waiting once another thread has cancelled
+the batch. The read itself cannot be ended: it goes on until the hub answers or its client gives up, and nobody looks at
+what it brings. Until then tasks read, in processes of their own, and so they do once after a read that has failed.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, wait
+from contextlib import closing
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from leasehold.errors import LeaseholdError
+from leasehold.spark.loop.orders import Order, Receipt, describe, task_order
+from leasehold.spark.loop.tasks import ReadSpec, Tally, receipt_of, run_task
+from leasehold.spark.loop.worker import Worker
+
+FEW_EVENTS, FEW_BYTES = 10_000, 16 * 2**20
+"""The driver reads at most this much of a batch."""
+_LOOK = 0.1
+"""Seconds between two looks at whether the batch is cancelled."""
+
+
+class ReadCancelled(LeaseholdError):
+    """The batch was cancelled while the driver waited for the hub."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read of an order: its events, None if there are none, and the receipt of its one task."""
+
+    events: pa.Table | None
+    receipt: Receipt
+
+
+def is_small(order: Order) -> bool:
+    """Whether the driver reads the events of an order faster than Spark begins a job."""
+    if len(order.tasks) != 1:
+        return False
+    ranges = order.tasks[0]
+    if sum(map(len, ranges)) > FEW_EVENTS or any(one.partition not in order.mean for one in ranges):
+        return False
+    return sum(len(one) * order.mean[one.partition] for one in ranges) <= FEW_BYTES
+
+
+class DriverReads:
+    """Reads in this process, one at a time."""
+
+    def __init__(self, spec: ReadSpec) -> None:
+        self._spec = spec
+        self._last: Future[Read | None] | None = None
+
+    def read(self, order: Order, cancelled: threading.Event) -> Read | None:
+        """Read what an order says; None where tasks are to read it.
+
+        Raises `ReadCancelled` once `cancelled` is set, and whatever reading raises.
+        """
+        if not is_small(order) or not self._may_read():
+            return None
+        context = copy_context()  # for the log: which batch the thread works on
+        self._last = self._worker.submit(lambda: context.run(_read, self._spec, order))
+        while not wait([self._last], timeout=_LOOK).done:
+            if cancelled.is_set():
+                raise ReadCancelled(f"cancelled while the driver waited for the hub: {describe(order.ranges)}")
+        return self._last.result()
+
+    @cached_property
+    def _worker(self) -> Worker:
+        return Worker("leasehold-read")
+
+    def _may_read(self) -> bool:
+        """Whether the last read has ended, and ended well: one that has failed counts once."""
+        if self._last is None:
+            return True
+        if not self._last.done():
+            return False
+        failed = self._last.exception() is not None
+        self._last = None
+        return not failed
+
+
+def _read(spec: ReadSpec, order: Order) -> Read | None:
+    """The events of an order of one task; None if they are heavier than those before them let expect."""
+    task, tally = task_order(order.text(), 0), Tally({}, {}, [])
+    batches = []
+    with closing(run_task(spec, task, tally)) as events:
+        for batch in events:
+            batches.append(batch)
+            if sum(tally.size.values()) > 2 * FEW_BYTES:
+                return None
+    return Read(pa.Table.from_batches(batches) if batches else None, receipt_of(task, tally))
