@@ -25,8 +25,8 @@ import os
 import sys
 from pyspark import SparkContext
 from leasehold.spark.session.opening import JavaStart
-with JavaStart("java", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "600m"}, "local[2]") as start:
-    pass
+start = JavaStart("java", {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "600m"}, "local[2]")
+start.wait()
 java_before = SparkContext._gateway.proc.pid
 spark = start.open()
 assert SparkContext._gateway.proc.pid == java_before
