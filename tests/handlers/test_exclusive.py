@@ -271,7 +271,7 @@ def test_what_is_emitted_for_a_guest_is_sent_by_the_owner_of_its_partition(bench
     bench.more = {"outbox": f"log:////{tmp_path}/told.db"}
     bench.emits = True
     one, two = park_two(bench)
-    one.close()  # or its thread, which begins to look when the machine has time, would send at once what the guest leaves
+    one.close()  # else its thread, which may begin late, would send at once what the guest leaves
     bench.give(two, "1")
     assert seen(bench) == {"a": "1,2,3"}
     assert waiting(bench) == []
