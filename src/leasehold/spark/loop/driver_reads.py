@@ -60,6 +60,7 @@ class DriverReads:
     def __init__(self, spec: ReadSpec) -> None:
         self._spec = spec
         self._last: Future[Read | None] | None = None
+        """The read at hand, one that was left, or one that has failed."""
 
     def read(self, order: Order, cancelled: threading.Event) -> Read | None:
         """Read what an order says; None where tasks are to read it.
@@ -73,14 +74,16 @@ class DriverReads:
         while not wait([self._last], timeout=_LOOK).done:
             if cancelled.is_set():
                 raise ReadCancelled(f"cancelled while the driver waited for the hub: {describe(order.ranges)}")
-        return self._last.result()
+        read = self._last.result()
+        self._last = None  # its events are the batch's alone
+        return read
 
     @cached_property
     def _worker(self) -> Worker:
         return Worker("leasehold-read")
 
     def _may_read(self) -> bool:
-        """Whether the last read has ended, and ended well: one that has failed counts once."""
+        """Whether no read that was left goes on, and the last one has not failed, which counts once."""
         if self._last is None:
             return True
         if not self._last.done():
