@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from leasehold.told import MOST, Told
+import logging
+
+import pytest
+
+from leasehold.told import MOST, Outage, Told
 
 
 def test_the_same_words_about_the_same_thing_are_told_once() -> None:
@@ -38,3 +42,13 @@ def test_the_memory_is_bounded_and_keeps_what_came_last() -> None:
         told.is_news("0", "always")
     assert len(told._told) == MOST
     assert not told.is_news("0", "always")
+
+
+def test_an_outage_is_told_when_it_begins_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage(logging.getLogger("leasehold"), "the store is away: %s", "the store is there again")
+    lasted = []
+    for reason in (None, "refused", "no answer", None, None, "refused"):
+        outage.note(reason)
+        lasted.append(outage.lasts)
+    assert lasted == [False, True, True, False, False, True]
+    assert caplog.messages == ["the store is away: refused", "the store is there again", "the store is away: refused"]

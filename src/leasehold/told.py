@@ -1,11 +1,13 @@
 """What was told already, so that what comes again and again in the same words is told once.
 
 Owns the memory of it, which is bounded: of more than `MOST`, those that came longest ago are forgotten, and would be
-news. Time comes in as an argument, in seconds of one monotonic clock. Any number of threads may ask at once.
+news. Time comes in as an argument, in seconds of one monotonic clock. Any number of threads may ask at once. Owns, too,
+what a single thread says of something that is away (`Outage`).
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 
@@ -38,3 +40,22 @@ class Told:
             for key in passed:
                 del self._told[key]
         return len(passed) == len(here)
+
+
+class Outage:
+    """Warns once when something is away, and once when it is there again. For one thread.
+
+    `away` is a sentence with a `%s` for the reason, `back` one without.
+    """
+
+    def __init__(self, logger: logging.Logger, away: str, back: str) -> None:
+        self._logger, self._away, self._back = logger, away, back
+        self.lasts = False
+
+    def note(self, reason: object) -> None:
+        """Why it is away now, or None where it is there."""
+        if reason is not None and not self.lasts:
+            self._logger.warning(self._away, str(reason))  # an error would keep its frames alive
+        elif reason is None and self.lasts:
+            self._logger.warning(self._back)
+        self.lasts = reason is not None

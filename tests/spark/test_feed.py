@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from leasehold.errors import StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Ask, Event, Presence
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.plan.share import Share
+from leasehold.testing.clock import ManualClock
 from tests.spark.places import QUICK
 from tests.waiting import NEVER, until
 
@@ -117,3 +120,36 @@ def test_a_gap_with_nothing_behind_it_is_a_range_without_events(hub: LogHub, sha
     assert feed.lag() == {"0": 0}
     hub.send([Event(b"x")] * 100, partition="0")
     assert [(one.begin, one.end, one.left_out_from) for one in feed.next()] == [(12, 112, None)]
+
+
+def test_checkpoints_wait_for_their_store_which_is_tried_now_and_then_and_said_once(
+    hub: LogHub, share: Share, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = share.clock = ManualClock()
+    feed = Feed(share, loop_settings({"hub": "log:///x", "store": "sqlite:///x", "max_events_per_trigger": 5}))
+    hub.send([Event(b"x")] * 12, partition="0")
+    tries: list[float] = []
+
+    def away(*args: object, **options: object) -> None:
+        tries.append(clock.monotonic())
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(share.manager, "update_checkpoints", away)
+        feed.committed(feed.next())
+        for _ in range(1_000):
+            clock.advance(0.01)
+            feed.record()
+        gaps = [after - before for before, after in pairwise(tries)]
+        assert all(
+            gap > pause - 0.001 for gap, pause in zip(gaps, [0.05, 0.1, 0.2, 0.4, 0.8, *[1.0] * 20], strict=False)
+        )
+        assert len(tries) > 10, "in ten seconds"
+        before = len(tries)
+        feed.committed(feed.next())
+        assert len(tries) == before + 1, "a batch has its own try"
+    clock.advance(1.0)
+    feed.record()
+    assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]
+    said = [message for message in caplog.messages if message.startswith("checkpoints")]
+    assert said == ["checkpoints wait until their store is there: away", "checkpoints are written again"]

@@ -68,6 +68,7 @@ from leasehold.sinks.base import Sink
 from leasehold.sinks.features import MESSAGES, require
 from leasehold.stores import LeaseStore
 from leasehold.stores.lease_rules import check_keys
+from leasehold.told import Outage
 
 __all__ = ["QueueProcessor"]
 
@@ -140,7 +141,8 @@ class QueueProcessor:
         self._stop = threading.Event()
         self._jobs: SimpleQueue[Start | Look | None] = SimpleQueue()
         self._reports: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._ran = self._away = False
+        self._ran = False
+        self._away = Outage(logger, "%s; waiting for it", f"the queue {self._queue.url} is back")
         self._failure: BaseException | None = None
         self._counts: Counter[str] = Counter()
         self._counting = threading.Lock()
@@ -356,13 +358,9 @@ class QueueProcessor:
         except LeaseholdError as error:
             if not may_pass(error):
                 raise
-            if not self._away:
-                logger.warning("%s; waiting for it", str(error))  # the error would keep the connection alive
-            self._away = True
+            self._away.note(error)
             return None
-        if self._away:
-            logger.info("the queue %s is back", self._queue.url)
-        self._away = False
+        self._away.note(None)
         return found
 
 

@@ -18,10 +18,12 @@ anything is handed over.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from leasehold.backoff import Backoff
 from leasehold.errors import HubUnavailable, StoreUnavailable
 from leasehold.hubs.base import owner_reads
 from leasehold.model import EventRange, PartitionProperties
@@ -40,11 +42,13 @@ from leasehold.spark.plan.offsets import (
     plan,
 )
 from leasehold.spark.plan.share import Share
+from leasehold.told import Outage
 
 logger = logging.getLogger(__name__)
 
 SMALL_TASK = 10_000
 """A task of fewer events is not worth a second one: each costs tens of milliseconds."""
+_STORE_PAUSES = Backoff(0.05, 1.0)
 
 
 class Feed:
@@ -63,12 +67,20 @@ class Feed:
         self._properties: dict[str, PartitionProperties] = {}
         self._busy: Counter[tuple[str, int]] = Counter()
         self._unwritten = False
+        self._untaken, self._try_at = 0, -math.inf
+        """How often in a row the store could not be reached for what is unwritten, and when it is tried again."""
         self._at_most = self._options.max_events_per_trigger
         self._begun: float | None = None
         self._last_batch = share.clock.monotonic()  # or, before the first one, the start
         self._bounds = share.ends() if settings.available_now else None
-        self.hub_away = ""
-        """Why nothing is planned, where the hub cannot be reached."""
+        self._hub_outage = Outage(
+            logger,
+            "nothing is read, and what is held stays held, while the hub is away: %s",
+            "the hub is there again",
+        )
+        self._unknown_end = Outage(
+            logger, "cannot tell whether all is consumed: %s", "whether all is consumed can be told again"
+        )
         self.lost_events = 0
         """How many events were gone before they were read."""
 
@@ -87,9 +99,9 @@ class Feed:
         try:
             self._properties = self._share.hub.partition_properties()
         except HubUnavailable as error:
-            self._note_hub(str(error))
+            self._hub_outage.note(error)
             return ()
-        self._note_hub("")
+        self._hub_outage.note(None)
         planned = self._plan(held)
         if planned.losses:  # the table may hold what is gone: a kill between its commit and the checkpoint
             planned = self._plan(held, self._share.applied())
@@ -135,14 +147,6 @@ class Feed:
         self._mean.update(mean)
         self._share.note_times(times)
 
-    def _note_hub(self, away: str) -> None:
-        """Say once that the hub is away, and once that it is back."""
-        if away and not self.hub_away:
-            logger.warning("nothing is read, and what is held stays held, while the hub is away: %s", away)
-        elif self.hub_away and not away:
-            logger.warning("the hub is there again")
-        self.hub_away = away
-
     def _too_few(self, planned: Plan, now: float, gathers: Callable[[int], bool]) -> bool:
         wanted, events = self._options.min_events_per_trigger, sum(map(len, planned.ranges))
         if wanted is None:
@@ -173,15 +177,21 @@ class Feed:
             self._done[one.partition] = ReadRange(one.partition, one.begin, one.end, one.owner_level)
             self._left_out.pop(one.partition, None)
         self._busy -= Counter((one.partition, one.owner_level) for one in ranges)
-        self._unwritten = True
+        self._unwritten, self._try_at = True, -math.inf
         if self._at_most is not None:
             self._at_most = min(2 * self._at_most, self._options.max_events_per_trigger or 2 * self._at_most)
         self.record()
 
     def record(self) -> None:
-        """Write what is committed and not yet recorded, and hand over what others ask for: also while nothing comes."""
-        if self._unwritten:
+        """Write what is committed and not yet recorded, and hand over what others ask for: also while nothing comes.
+
+        A store that is away is tried after each batch, and with pauses in between.
+        """
+        now = self._share.clock.monotonic()
+        if self._unwritten and now >= self._try_at:
             self._unwritten = not self._share.record(list(self._done.values()))
+            self._untaken = self._untaken + 1 if self._unwritten else 0
+            self._try_at = now + _STORE_PAUSES.pause(self._untaken) if self._unwritten else -math.inf
         self._share.note_progress()
         if not self._unwritten:
             self._share.let_go(self._busy)
@@ -214,8 +224,9 @@ class Feed:
             reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in listed}
             begins = {p: known.begin for p, known in self._share.hub.partition_properties().items()}
         except (StoreUnavailable, HubUnavailable) as error:
-            logger.warning("cannot tell whether all is consumed: %s", error)
+            self._unknown_end.note(error)
             return sorted(bounds)
+        self._unknown_end.note(None)
         return sorted(p for p, bound in bounds.items() if max(reached.get(p, -1), begins.get(p, -1)) < bound)
 
     def _pass_on_finished(self) -> None:
@@ -253,6 +264,11 @@ class Feed:
             for partition, known in self._properties.items()
             if partition in held
         }
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the hub could not be reached at the last look, nor what tells whether all is consumed."""
+        return self._hub_outage.lasts or self._unknown_end.lasts
 
     @property
     def partition_count(self) -> int:

@@ -28,7 +28,7 @@ GATHERING = 0.05
 MANY = 10_000
 """This many events are a batch without waiting."""
 AWAY = 1.0
-"""Seconds between two looks at a hub that is away."""
+"""Seconds between two looks at a hub that is away, or at a store that has to say whether all is consumed."""
 
 
 class Pace:

@@ -37,6 +37,7 @@ from leasehold.spark.plan.offsets import Plannable, ReadRange
 from leasehold.spark.plan.options import SourceOptions, check_tasks, require_stores
 from leasehold.store_choice import TablePlaces, open_stores
 from leasehold.stores import open_store
+from leasehold.told import Outage
 from leasehold.waiting import INSTANCE, Say, sentence, when_there
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,9 @@ class Share:
             purpose=Purpose(pipeline=options.pipeline, share=self.stores.ours, table=table),
             last_error=options.last_error,
         )
+        self._checkpoints_wait = Outage(
+            logger, "checkpoints wait until their store is there: %s", "checkpoints are written again"
+        )
         self._written: dict[tuple[str, int], int] = {}
         self._times: dict[str, tuple[int, float]] = {}
         self._server: _Server | None = None
@@ -188,8 +192,9 @@ class Share:
         try:
             self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
         except StoreUnavailable as error:
-            logger.warning("checkpoints wait: %s", error)
+            self._checkpoints_wait.note(error)
             return False
+        self._checkpoints_wait.note(None)
         # What the store refused counts too: a higher level has been there, and it would refuse it again.
         self._note_written(due)
         return True
