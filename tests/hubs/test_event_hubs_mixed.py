@@ -221,7 +221,7 @@ def test_a_batch_gives_up_a_partition_that_another_sdks_processor_has_taken(
     spec = ReadSpec(url, ("sequenceNumber",), 10, ReadFor("$Default", None, "memory://taken-by-others"))
 
     def read(start: int, end: int) -> int:
-        return sum(batch.num_rows for batch in _events(hub, spec, ReadRange("0", start, end, 1), 100.0))
+        return sum(batch.num_rows for batch in _events(hub, spec, ReadRange("0", start, end, 1), 100.0, lambda _: None))
 
     def interrupt() -> Receiver:
         other = Receiver(read_url(url), "0", 0, 0)

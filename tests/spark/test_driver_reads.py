@@ -19,9 +19,12 @@ from leasehold.spark.loop import driver_reads
 from leasehold.spark.loop.driver_reads import FEW_BYTES, FEW_EVENTS, ReadCancelled, is_small
 from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.orders import Order
+from leasehold.spark.loop.settings import loop_settings
+from leasehold.spark.loop.watch import CANCEL_PATIENCE, Watch
 from leasehold.spark.plan.failures import sort_failure
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.table.of_loop import batch_id
+from leasehold.testing.clock import ManualClock
 from tests.spark.evaluations import FENCE, Collected, evaluating, make_hub, order
 from tests.waiting import PATIENCE, until
 
@@ -94,20 +97,19 @@ def test_a_batch_can_be_cancelled_while_the_hub_does_not_answer_the_driver(
     collected = Collected(monkeypatch)
     evaluate, jobs = evaluating(spark, tmp_path, SQL)
     few = order(hub, mean=evaluate(order(hub)).weights)
-    asked, answers = threading.Event(), threading.Event()
-    read = LogHub.read
+    asked, answers, read = [], threading.Event(), LogHub.read
 
-    def silent(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        asked.set()
+    def silent(hub: LogHub, partition: str, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        asked.append(partition)
         answers.wait()
-        yield from read(*args, **options)
+        yield from read(hub, partition, *args, **options)
 
     monkeypatch.setattr(LogHub, "read", silent)  # in this process: the workers have started before
     collected.columns.clear()
     with ThreadPoolExecutor(1) as pool:
         try:
             evaluated = pool.submit(evaluate, few)
-            assert asked.wait(PATIENCE)
+            until(lambda: asked, "the driver to ask the hub")
             jobs.cancel(batch_id(few.ranges))
             with pytest.raises(ReadCancelled, match=r"partition 0 \[0, 3\), partition 1 \[0, 3\)"):
                 evaluated.result(PATIENCE)
@@ -121,3 +123,64 @@ def test_a_batch_can_be_cancelled_while_the_hub_does_not_answer_the_driver(
         return rows(evaluate, few) == 4 and collected.columns == []
 
     until(the_driver_reads, "the driver to read again")
+    assert asked == ["0", "0", "1"], "the read that was left has ended with its first answer"
+
+
+def test_a_batch_that_begins_once_it_is_cancelled_is_cancelled_again(
+    spark: SparkSession, hub: LogHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, jobs = evaluating(spark, tmp_path, SQL)
+    few = order(hub, mean=evaluate(order(hub)).weights)
+    asked, answers = threading.Event(), threading.Event()
+
+    def silent(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        asked.set()
+        answers.wait()
+        yield from ()
+
+    monkeypatch.setattr(LogHub, "read", silent)
+    clock = ManualClock()
+    watch = Watch(jobs, clock, loop_settings({"hub": hub.url, "store": "sqlite:///s.db"}), threading.Event())
+    watched = watch.over(few.ranges)
+    watch.cancel(watched)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            evaluated = pool.submit(evaluate, few)
+            assert asked.wait(PATIENCE), "nobody knows that it was cancelled"
+            clock.advance(1.0)
+            watch.look(watched)
+            with pytest.raises(ReadCancelled):
+                evaluated.result(PATIENCE)
+        finally:
+            answers.set()
+    assert not watch.hangs(watched)
+    clock.advance(CANCEL_PATIENCE)
+    assert watch.hangs(watched), "counted from the first time on"
+
+
+def test_no_job_begins_for_a_batch_that_is_cancelled(
+    spark: SparkSession, hub: LogHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected = Collected(monkeypatch)
+    evaluate, jobs = evaluating(spark, tmp_path, SQL)
+    few = order(hub, mean=evaluate(order(hub)).weights)
+    read = LogHub.read
+
+    def last(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from read(*args, **options)
+        finally:
+            jobs.cancel(batch_id(few.ranges))
+
+    monkeypatch.setattr(LogHub, "read", last)
+    monkeypatch.setattr(driver_reads, "FEW_BYTES", 1)
+    collected.columns.clear()
+    for wanted in (few, order(hub)):
+        jobs.begin(wanted, batch_id(wanted.ranges), "")
+        jobs.cancel(batch_id(wanted.ranges))
+        with pytest.raises(ReadCancelled):
+            jobs.read(wanted)
+        jobs.end()
+    with pytest.raises(ReadCancelled):
+        evaluate(order(hub, mean={"0": 0.1, "1": 0.1}))
+    assert collected.columns == []

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from leasehold.errors import UsageError
 from leasehold.spark.loop import packing
-from leasehold.spark.loop.driver_reads import DriverReads
+from leasehold.spark.loop.driver_reads import DriverReads, check_wanted
 from leasehold.spark.loop.orders import Order, Receipt, TaskOrder, check_receipts, task_order
 from leasehold.spark.loop.tasks import ReadSpec, Tally, receipt_of, run_task, set_aside_imports
 from leasehold.spark.plan.row_wise import is_always_empty
@@ -62,6 +62,7 @@ class ClassicJobs:
         _, cancelled = self._at_hand
         read = self._here.read(order, cancelled)
         if read is None:
+            check_wanted(order, cancelled)  # no job of a cancelled batch begins
             return packing.unpacked(to_arrow(self._frame(len(order.tasks), pack=True)).column(0))
         self._told_here.append(read.receipt)
         return read.events

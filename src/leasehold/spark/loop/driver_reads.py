@@ -6,14 +6,15 @@ driver would read the ranges of several tasks one after another. The weight of i
 turns out to be heavier is left to the tasks.
 
 Concurrency: the thread that evaluates batches waits for the read, and stops waiting once another thread has cancelled
-the batch. The read itself cannot be ended: it goes on until the hub answers or its client gives up, and nobody looks at
-what it brings. Until then tasks read, in processes of their own, and so they do once after a read that has failed.
+the batch. The read ends once the hub answers or its client gives up: it looks at `cancelled` after each answer and
+before it connects anew, and nobody looks at what it has brought. Until then tasks read, in processes of their own, and
+so they do once after a read that was left or has failed.
 """
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -33,7 +34,13 @@ _LOOK = 0.1
 
 
 class ReadCancelled(LeaseholdError):
-    """The batch was cancelled while the driver waited for the hub."""
+    """The batch was cancelled before its events were read."""
+
+
+def check_wanted(order: Order, cancelled: threading.Event) -> None:
+    """Raise `ReadCancelled` where the batch is cancelled already."""
+    if cancelled.is_set():
+        raise ReadCancelled(f"cancelled before its events were read: {describe(order.ranges)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,46 +66,54 @@ class DriverReads:
 
     def __init__(self, spec: ReadSpec) -> None:
         self._spec = spec
-        self._last: Future[Read | None] | None = None
-        """The read at hand, one that was left, or one that has failed."""
+        self._idle = threading.Event()
+        """Whether no read goes on, not even one that was left."""
+        self._idle.set()
+        self._by_tasks = False
+        """Whether tasks read next, since the last read was left or has failed."""
 
     def read(self, order: Order, cancelled: threading.Event) -> Read | None:
         """Read what an order says; None where tasks are to read it.
 
         Raises `ReadCancelled` once `cancelled` is set, and whatever reading raises.
         """
-        if not is_small(order) or not self._may_read():
+        check_wanted(order, cancelled)
+        by_tasks, self._by_tasks = self._by_tasks, False
+        if by_tasks or not self._idle.is_set() or not is_small(order):
             return None
+        self._by_tasks = True  # unless this one goes well
+        self._idle.clear()
         context = copy_context()  # for the log: which batch the thread works on
-        self._last = self._worker.submit(lambda: context.run(_read, self._spec, order))
-        while not wait([self._last], timeout=_LOOK).done:
-            if cancelled.is_set():
-                raise ReadCancelled(f"cancelled while the driver waited for the hub: {describe(order.ranges)}")
-        read = self._last.result()
-        self._last = None  # its events are the batch's alone
+        reading = self._worker.submit(lambda: context.run(self._read, order, cancelled))
+        while not wait([reading], timeout=_LOOK).done:
+            check_wanted(order, cancelled)
+        read = reading.result()
+        self._by_tasks = False
         return read
 
     @cached_property
     def _worker(self) -> Worker:
         return Worker("leasehold-read")
 
-    def _may_read(self) -> bool:
-        """Whether no read that was left goes on, and the last one has not failed, which counts once."""
-        if self._last is None:
-            return True
-        if not self._last.done():
-            return False
-        failed = self._last.exception() is not None
-        self._last = None
-        return not failed
+    def _read(self, order: Order, cancelled: threading.Event) -> Read | None:
+        try:
+            return _read(self._spec, order, cancelled)
+        finally:
+            self._idle.set()
 
 
-def _read(spec: ReadSpec, order: Order) -> Read | None:
+def _read(spec: ReadSpec, order: Order, cancelled: threading.Event) -> Read | None:
     """The events of an order of one task; None if they are heavier than those before them let expect."""
+
+    def pause(seconds: float) -> None:
+        cancelled.wait(seconds)
+        check_wanted(order, cancelled)
+
     task, tally = task_order(order.text(), 0), Tally({}, {}, [])
     batches = []
-    with closing(run_task(spec, task, tally)) as events:
+    with closing(run_task(spec, task, tally, pause=pause)) as events:
         for batch in events:
+            check_wanted(order, cancelled)
             batches.append(batch)
             if sum(tally.size.values()) > 2 * FEW_BYTES:
                 return None

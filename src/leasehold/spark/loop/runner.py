@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.orders import Order, describe
 from leasehold.spark.loop.poison import TooMuchPoison
 from leasehold.spark.loop.recovery import give_up
-from leasehold.spark.loop.watch import CANCEL_PATIENCE, LOOK, Watched
+from leasehold.spark.loop.watch import LOOK, Watched
 from leasehold.spark.loop.worker import Worker
 from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
 
@@ -173,11 +173,13 @@ class BatchRunner:
         """What was begun too early is not wanted: it will be planned again."""
         if following is None or following.rows.cancel():
             return
-        self._engine.jobs.cancel(following.planned.id)
-        try:
-            following.rows.exception(timeout=CANCEL_PATIENCE)
-        except NotYet:
-            logger.warning("a batch does not end when its jobs are cancelled: %s", describe(following.ranges))
+        watch = self._engine.watch
+        watch.cancel(following.watched)
+        while not wait([following.rows], timeout=LOOK).done:
+            watch.look(following.watched)
+            if watch.hangs(following.watched):
+                logger.warning("a batch does not end when its jobs are cancelled: %s", describe(following.ranges))
+                return
 
     # After a failure
 

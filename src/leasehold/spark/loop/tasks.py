@@ -18,7 +18,7 @@ import functools
 import gc
 import random
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -81,12 +81,14 @@ class Tally:
     times: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
-def run_task(spec: ReadSpec, order: TaskOrder, tally: Tally) -> Generator[pa.RecordBatch, None, None]:
-    """All events of the task's ranges, in order within each."""
+def run_task(
+    spec: ReadSpec, order: TaskOrder, tally: Tally, *, pause: Callable[[float], object] = time.sleep
+) -> Generator[pa.RecordBatch, None, None]:
+    """All events of the task's ranges, in order within each. `pause` waits before a reader connects anew."""
     hub = shared_hub(spec.url, order.hub)
     for one in order.ranges:
         rows = 0
-        for batch in _timed(_events(hub, spec, one, order.mean.get(one.partition)), tally):
+        for batch in _timed(_events(hub, spec, one, order.mean.get(one.partition), pause), tally):
             rows += batch.num_rows
             _weigh(batch, one, order, tally)
             _note_time(batch, one, tally)
@@ -120,7 +122,9 @@ def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:
     return Receipt(order.token, order.task, tally.events, tally.size, rejected, producers, tally.reading, tally.times)
 
 
-def _events(hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None) -> Iterator[pa.RecordBatch]:
+def _events(
+    hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None, pause: Callable[[float], object]
+) -> Iterator[pa.RecordBatch]:
     """The events of a range in chunks that fit in memory, read on after a pause if somebody has come between."""
     wanted = [name for name in spec.columns if name != "ownerLevel"]
     if spec.bodies is not None:
@@ -143,10 +147,10 @@ def _events(hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None) -> Ite
         except ReaderDisconnected as error:
             if spec.read_for is not None and _is_taken(hub, one, spec.read_for):
                 raise PartitionTaken(one.partition, one.owner_level) from error
-            pause = next(pauses, None)
-            if pause is None:
+            seconds = next(pauses, None)
+            if seconds is None:
                 raise
-            time.sleep(pause * (0.5 + random.random()))
+            pause(seconds * (0.5 + random.random()))
             left = replace(left, start=error.position)
         else:
             left = replace(left, start=part.end)

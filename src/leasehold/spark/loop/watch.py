@@ -30,6 +30,7 @@ LOOK = 0.2
 CANCEL_PATIENCE = 15.0
 """Seconds that a cancelled batch has to end: Spark gives its workers two."""
 _AGAIN = 1.0
+"""Seconds until the jobs of a batch that goes on are cancelled again: one may have begun after the last time."""
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Watched:
     late: bool = False
     stopped_at: float | None = None
     cancelled_at: float | None = None
+    cancelled_last: float = 0.0
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def end(self) -> None:
@@ -75,8 +77,6 @@ class Watch:
         while not watched.wait(LOOK):
             told = watched.stalled
             self.look(watched)
-            if watched.late and self.elapsed_since_cancelled(watched) >= _AGAIN:
-                watched.cancelled_at = None  # its job may begin only now
             if watched.stalled and not told:
                 logger.error(
                     "a batch has made no progress for %g s and is cancelled: %s",
@@ -90,22 +90,26 @@ class Watch:
         if self._stop.is_set() and watched.stopped_at is None:
             watched.stopped_at = now
         watched.late = watched.stopped_at is not None and now - watched.stopped_at > self._stop_timeout
-        if watched.cancelled_at is not None:
-            return
-        # A little before the manager would drop what is held without a word of why.
-        watched.stalled = now - watched.begun > self.stall_timeout - min(1.0, 0.05 * self.stall_timeout)
-        if watched.stalled or watched.late:
+        if watched.cancelled_at is None:
+            # A little before the manager would drop what is held without a word of why.
+            watched.stalled = now - watched.begun > self.stall_timeout - min(1.0, 0.05 * self.stall_timeout)
+        if watched.stalled or watched.late or watched.cancelled_at is not None:
+            self.cancel(watched)
+
+    def cancel(self, watched: Watched) -> None:
+        """Cancel the jobs of a batch; called again, also those that have begun in the meantime, once a second."""
+        now = self._clock.monotonic()
+        if watched.cancelled_at is None:
             watched.cancelled_at = now
-            with suppress(Exception):  # Spark may be gone
-                self._jobs.cancel(batch_id(watched.ranges))
+        elif now - watched.cancelled_last < _AGAIN:
+            return
+        watched.cancelled_last = now
+        with suppress(Exception):  # Spark may be gone
+            self._jobs.cancel(batch_id(watched.ranges))
 
     def hangs(self, watched: Watched) -> bool:
         """Whether a batch goes on although its jobs were cancelled a while ago."""
-        return self.elapsed_since_cancelled(watched) > CANCEL_PATIENCE
-
-    def elapsed_since_cancelled(self, watched: Watched) -> float:
-        """Seconds since the jobs were cancelled; 0 if they were not."""
-        return 0.0 if watched.cancelled_at is None else self._clock.monotonic() - watched.cancelled_at
+        return watched.cancelled_at is not None and self._clock.monotonic() - watched.cancelled_at > CANCEL_PATIENCE
 
     def elapsed(self, watched: Watched) -> float:
         """Seconds since the batch was begun."""
