@@ -20,6 +20,7 @@ WITHOUT = {
     "test_pipeline_file.py",
     "test_pipeline_values.py",
     "test_site_settings.py",
+    "test_source_process.py",
     "test_unnamed_user.py",
 }
 """Files of the folder whose tests do without. One that is missing here only has fewer places to run."""

@@ -6,12 +6,14 @@ reader has no side effect (Spark also makes one where it only plans, and pickles
 
 - `latestOffset(start, limit)` is the one call that comes on every trigger, and `start` is the end of the last
   batch that Spark has committed: so it is where checkpoints are written.
-- A query's stop reaches this process as SIGTERM, not as `stop()`: a handler turns it into an exit that does.
+- A query's stop reaches this process as SIGTERM, not as `stop()`: a handler turns it into an exit that does. Or the
+  socket to Spark is closed first: then PySpark calls `stop()`, which a SIGTERM that comes later must not cut short.
 - An exception in a driver-side call fails the query, so a store or hub that is away for a moment is not one.
 """
 
 from __future__ import annotations
 
+import atexit
 import signal
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -238,6 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         if self._live is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._live.close()
             self._live = None
 
@@ -250,6 +253,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             require_stores(self._options)  # not in `streamReader`: PySpark loses what that raises
             check_stores(self._options)
             self._live = LiveStream(self._options)
+            atexit.register(self.stop)  # for a signal in the moment before `stop()` ignores it
             signal.signal(signal.SIGTERM, _exit_once)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which stops the query or does not
             say_nothing_of_a_closed_socket()
