@@ -179,6 +179,25 @@ def test_what_was_cancelled_is_told_from_what_failed(text: str) -> None:
     assert not tells_of_cancelling("[CAST_INVALID_INPUT] The value 'oops' of the type STRING cannot be cast to INT")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group 4bfe00b6. SQLSTATE: XXKDA",
+        "An error occurred while calling o9.getResult.\n: org.apache.spark.SparkException: Exception thrown in "
+        "awaitResult: \n\tat X\nCaused by: org.apache.spark.SparkException: Job 8 cancelled part of cancelled job",
+        "An error occurred while calling o9.count.\n: org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 8",
+    ],
+)
+def test_a_job_that_was_cancelled_says_nothing_of_its_rows(text: str) -> None:
+    assert sort_failure(RuntimeError(text), computing=True).kind is FailureKind.UNKNOWN
+
+
+@pytest.mark.parametrize("said", ["Job 3 cancelled", "[SPARK_JOB_CANCELLED] Job 3 cancelled"])
+def test_a_row_may_speak_of_a_job_that_was_cancelled(said: str) -> None:
+    raised = RuntimeError(TASK.format(f'File "x.py", line 3, in f\nValueError: {said}'))
+    assert sort_failure(raised, computing=True).kind is FailureKind.COMPUTING
+
+
 # Poison
 
 

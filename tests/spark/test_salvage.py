@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from leasehold.spark import MicroBatch
 from leasehold.spark.loop import engine
 from leasehold.spark.loop.engine import BatchFailed
 from tests.spark.places import Place, each, plain
+from tests.waiting import hang, until
 
 REJECTED = "SELECT partition, sequence_number, CAST(body AS TEXT), reason FROM events_rejected ORDER BY partition"
 
@@ -89,6 +91,33 @@ def test_more_than_a_few_are_an_outage_of_which_nothing_is_rejected(
     assert table.row_count() == 0
     assert place.checkpoints() == {"0": 0, "1": 0}
     assert "That is an outage, so nothing is rejected" in caplog.text
+
+
+def test_a_job_that_is_cancelled_says_nothing_of_its_events(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """As by the stall timeout, or by a person who looks at Spark's pages."""
+    caplog.set_level("INFO")
+    place.send(4)
+    table, asked = place.table(), place.folder / "asked"
+    path = str(asked)
+
+    def marks_and_hangs(n):  # type: ignore[no-untyped-def]  # PySpark takes type hints for instructions
+        Path(path).touch()
+        hang()
+
+    def body(batch: MicroBatch) -> None:
+        def cancel() -> None:
+            until(asked.exists, "a task to begin")
+            place.spark.sparkContext.cancelJobGroup(batch.id)
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(cancel)
+            table.apply(plain(batch.events).withColumn("n", F.udf(marks_and_hangs, "BIGINT")("n")), batch)
+
+    with pytest.raises(Exception, match="cancelled"):
+        each(place.batches(on_error="reject"), body)
+    assert "cannot be computed" not in caplog.text
+    assert table.row_count() == 0
+    assert place.checkpoints() == {"0": 0, "1": 0}
 
 
 def test_what_another_sink_is_given_has_none_of_them(place: Place) -> None:

@@ -44,6 +44,8 @@ class Watched:
     stopped_at: float | None = None
     cancelled_at: float | None = None
     cancelled_last: float = 0.0
+    in_body: bool = False
+    """Whether its user's own code evaluates it, which may do something else about a batch that has stalled."""
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def end(self) -> None:
@@ -70,6 +72,7 @@ class Watch:
     def beside(self, ranges: Sequence[EventRange]) -> Watched:
         """Watch a batch from now on, from a thread of its own."""
         watched = self.over(ranges)
+        watched.in_body = True
         threading.Thread(target=self._keep_looking, args=[watched], name="leasehold-watch", daemon=True).start()
         return watched
 
@@ -93,7 +96,10 @@ class Watch:
         if watched.cancelled_at is None:
             # A little before the manager would drop what is held without a word of why.
             watched.stalled = now - watched.begun > self.stall_timeout - min(1.0, 0.05 * self.stall_timeout)
-        if watched.stalled or watched.late or watched.cancelled_at is not None:
+            due = watched.stalled or watched.late
+        else:
+            due = watched.late or not watched.in_body
+        if due:
             self.cancel(watched)
 
     def cancel(self, watched: Watched) -> None:

@@ -50,6 +50,12 @@ _CERTAIN = (
 )
 
 
+_JOB_CANCELLED = re.compile(
+    r"^(?:: |Caused by: )?(?:\(?org\.apache\.spark\.SparkException\)?:? )?"
+    r"(?:\[SPARK_JOB_CANCELLED\]|Job \d+ cancelled\b)",
+    re.MULTILINE,
+)
+"""As Spark says it of the job itself: an event's text in an error of its row begins no line so."""
 _CANCELLED = re.compile(
     r"\bSPARK_JOB_CANCELLED\b|\bJob \d+ cancelled\b|\bInterruptedException\b|\bClosedByInterruptException\b|"
     r"\bSparkContext (?:was shut down|has been shutdown)|stopped SparkContext"
@@ -82,7 +88,10 @@ class Failure:
 
 
 def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
-    """Judge a failure. `computing`: it comes from evaluating rows, so what is not ours is the rows' or the user's."""
+    """Judge a failure. `computing`: it comes from evaluating rows, so what is not ours is the rows' or the user's.
+
+    But a job that was cancelled, by a watch or in Spark's UI, says nothing of its rows.
+    """
     if isinstance(error, LeaseholdError):
         return _of_ours(type(error), str(error))
     text = str(error)
@@ -100,7 +109,8 @@ def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
     if isinstance(error, MemoryError) or _WORKER_LOST.search(text):
         return Failure(FailureKind.LOST, _reason(text) or _line_of(_WORKER_LOST, text) or first_line)
     said = _reason(text) or f"{type(error).__name__}: {first_line}"
-    return Failure(FailureKind.COMPUTING if computing else FailureKind.UNKNOWN, said)
+    of_rows = computing and not _JOB_CANCELLED.search(text)
+    return Failure(FailureKind.COMPUTING if of_rows else FailureKind.UNKNOWN, said)
 
 
 def tells_of_cancelling(text: str) -> bool:
