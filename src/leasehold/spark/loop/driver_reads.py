@@ -81,10 +81,10 @@ class DriverReads:
         by_tasks, self._by_tasks = self._by_tasks, False
         if by_tasks or not self._idle.is_set() or not is_small(order):
             return None
+        worker, context = self._worker, copy_context()  # for the log: which batch the thread works on
         self._by_tasks = True  # unless this one goes well
         self._idle.clear()
-        context = copy_context()  # for the log: which batch the thread works on
-        reading = self._worker.submit(lambda: context.run(self._read, order, cancelled))
+        reading = worker.submit(lambda: context.run(self._read, order, cancelled))
         while not wait([reading], timeout=_LOOK).done:
             check_wanted(order, cancelled)
         read = reading.result()

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 SMALL_TASK = 10_000
 """A task of fewer events is not worth a second one: each costs tens of milliseconds."""
-_STORE_PAUSES = Backoff(0.05, 1.0)
+_STORE_PAUSES = Backoff(0.05, 0.5)
 
 
 class Feed:
@@ -177,7 +177,7 @@ class Feed:
             self._done[one.partition] = ReadRange(one.partition, one.begin, one.end, one.owner_level)
             self._left_out.pop(one.partition, None)
         self._busy -= Counter((one.partition, one.owner_level) for one in ranges)
-        self._unwritten, self._try_at = True, -math.inf
+        self._unwritten = True
         if self._at_most is not None:
             self._at_most = min(2 * self._at_most, self._options.max_events_per_trigger or 2 * self._at_most)
         self.record()
@@ -185,13 +185,16 @@ class Feed:
     def record(self) -> None:
         """Write what is committed and not yet recorded, and hand over what others ask for: also while nothing comes.
 
-        A store that is away is tried after each batch, and with pauses in between.
+        A store that is away is tried again after a pause, which is as long as the last try at least: so half of the
+        time is left for batches.
         """
         now = self._share.clock.monotonic()
         if self._unwritten and now >= self._try_at:
             self._unwritten = not self._share.record(list(self._done.values()))
             self._untaken = self._untaken + 1 if self._unwritten else 0
-            self._try_at = now + _STORE_PAUSES.pause(self._untaken) if self._unwritten else -math.inf
+            if self._unwritten:
+                ended = self._share.clock.monotonic()
+                self._try_at = ended + max(ended - now, _STORE_PAUSES.pause(self._untaken))
         self._share.note_progress()
         if not self._unwritten:
             self._share.let_go(self._busy)

@@ -194,7 +194,8 @@ class Share:
         except StoreUnavailable as error:
             self._checkpoints_wait.note(error)
             return False
-        self._checkpoints_wait.note(None)
+        if due:
+            self._checkpoints_wait.note(None)
         # What the store refused counts too: a higher level has been there, and it would refuse it again.
         self._note_written(due)
         return True
