@@ -270,7 +270,7 @@ class Feed:
 
     @property
     def is_away(self) -> bool:
-        """Whether the hub could not be reached at the last look, nor what tells whether all is consumed."""
+        """Whether the hub was away at the last look, or what says whether all is consumed."""
         return self._hub_outage.lasts or self._unknown_end.lasts
 
     @property

@@ -1,7 +1,9 @@
 """How long a batch may take: whose jobs are cancelled when it makes no progress, or when a stop has waited enough.
 
 Owns the two limits, for every loop: the stall timeout, and `stop_timeout` from a stop on. Cancelling ends Spark's jobs;
-code of the driver that hangs goes on, which whoever waits for the batch finds out (`hangs`).
+code of the driver that hangs goes on, which whoever waits for the batch finds out (`hangs`). A job that begins after
+its batch was cancelled is cancelled too: once a second, for as long as the batch is looked at. But a body's
+batch that has stalled is cancelled once, since the body may do something else about it.
 
 Concurrency: a batch is looked at by one thread: by the one that waits for its rows, or, where the rows are computed in
 the user's own thread, by one beside it (`beside`). Why a batch was cancelled is noted before its jobs are, so that the
