@@ -155,8 +155,9 @@ def test_checkpoints_wait_for_their_store_which_is_tried_now_and_then_and_said_o
             clock.advance(0.01)
             feed.record()
         assert 6.0 <= gaps(tries)[-1] < 6.1, "half of the time is left for batches"
-    clock.advance(3.0)
     feed.record()
+    assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [0], "not yet"
+    feed.write()  # as at a stop
     assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]
     said = [message for message in caplog.messages if message.startswith("checkpoints")]
     assert said == ["checkpoints wait until their store is there: away", "checkpoints are written again"]

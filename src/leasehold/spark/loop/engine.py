@@ -171,6 +171,7 @@ class Engine:
             if self.settings.available_now and self._all_consumed():
                 return None
             self.stop.wait(self._pace.pause(away=self.feed.is_away))
+        self.feed.write()  # the store may be there again, and the next owner begins behind what it knows
         return None
 
     def look(self) -> Planned | None:

@@ -188,16 +188,23 @@ class Feed:
         A store that is away is tried again after a pause, which is as long as the last try at least: so half of the
         time is left for batches.
         """
-        now = self._share.clock.monotonic()
-        if self._unwritten and now >= self._try_at:
-            self._unwritten = not self._share.record(list(self._done.values()))
-            self._untaken = self._untaken + 1 if self._unwritten else 0
-            if self._unwritten:
-                ended = self._share.clock.monotonic()
-                self._try_at = ended + max(ended - now, _STORE_PAUSES.pause(self._untaken))
+        if self._share.clock.monotonic() >= self._try_at:
+            self.write()
         self._share.note_progress()
         if not self._unwritten:
             self._share.let_go(self._busy)
+
+    def write(self) -> None:
+        """Write what is committed and not yet recorded, if the store can be reached now."""
+        if not self._unwritten:
+            return
+        began = self._share.clock.monotonic()
+        if self._share.record(list(self._done.values())):
+            self._unwritten, self._untaken, self._try_at = False, 0, -math.inf
+            return
+        self._untaken += 1
+        ended = self._share.clock.monotonic()
+        self._try_at = ended + max(ended - began, _STORE_PAUSES.pause(self._untaken))
 
     def give_back(self) -> None:
         """Forget what was planned and not committed: it is planned again, without what is no longer held."""
