@@ -91,9 +91,14 @@ def test_a_batch_has_one_name_everywhere() -> None:
 
 # Failures
 
-TASK = (
-    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times\nTraceback (most recent call last):\n  {}\n"
+CALL = "An error occurred while calling o9.getResult.\n: org.apache.spark.SparkException: "
+ABORTED = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: "
+    "Lost task 0.0 in stage 1.0 (TID 1) (192.0.2.2 executor driver): "
 )
+FRAME = 'Traceback (most recent call last):\n  File "x.py", line 3, in f\n    raise the(error)\n    ^^^^^^^^^^^^^^^^\n'
+TASK = f"{CALL}{ABORTED}org.apache.spark.api.python.PythonException: {FRAME}{{}}\n\n\tat org.apache.spark.X\n"
+CHAIN = f"{FRAME}KafkaError: slow\n\nThe above exception was the direct cause of the following exception:\n\n{FRAME}"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +123,7 @@ def test_errors_of_ours_are_known_also_in_the_text_of_a_task(error: Exception, k
 
 
 def test_what_a_user_s_function_raises_is_told_from_a_lost_worker() -> None:
-    raised = RuntimeError(TASK.format('File "x.py", line 3, in f\nValueError: no such tail number'))
+    raised = RuntimeError(TASK.format("ValueError: no such tail number"))
     assert sort_failure(raised, computing=True).kind is FailureKind.COMPUTING
     assert sort_failure(raised).kind is FailureKind.UNKNOWN
     assert "no such tail number" in sort_failure(raised, computing=True).message
@@ -192,10 +197,38 @@ def test_a_job_that_was_cancelled_says_nothing_of_its_rows(text: str) -> None:
     assert sort_failure(RuntimeError(text), computing=True).kind is FailureKind.UNKNOWN
 
 
-@pytest.mark.parametrize("said", ["Job 3 cancelled", "[SPARK_JOB_CANCELLED] Job 3 cancelled"])
-def test_a_row_may_speak_of_a_job_that_was_cancelled(said: str) -> None:
-    raised = RuntimeError(TASK.format(f'File "x.py", line 3, in f\nValueError: {said}'))
-    assert sort_failure(raised, computing=True).kind is FailureKind.COMPUTING
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Job 3 cancelled",
+        "[SPARK_JOB_CANCELLED] Job 3 cancelled",
+        ": org.apache.spark.SparkException: Job 3 cancelled",
+        "java.lang.InterruptedException",
+        "java.lang.OutOfMemoryError: Java heap space",
+        "ExecutorLostFailure (executor 1 exited)",
+        "OSError: [Errno 28] No space left on device",
+        "leasehold.errors.DataLoss: partition 0: events [0, 9) are gone",
+        "leasehold.errors.PartitionTaken: partition 3: at owner level 7",
+        "ModuleNotFoundError: No module named 'leasehold'",
+        f"{FRAME}leasehold.errors.DataLoss: partition 0: events [0, 9) are gone",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "a log of\n", "\n\n"])
+def test_an_event_may_say_what_it_likes(before: str, said: str) -> None:
+    cast = f"[CAST_INVALID_INPUT] The value '{before}{said}' of the type STRING cannot be cast to INT. SQLSTATE: 22018"
+    for text in (
+        cast,
+        f"{CALL}{ABORTED}org.apache.spark.SparkNumberFormatException: {cast}\n\tat org.apache.spark.X\n",
+        f"An exception was thrown from the Python worker:\n{FRAME}ValueError: bad body: {before}{said}",
+        TASK.format(f"ValueError: bad body: {before}{said}"),
+    ):
+        assert sort_failure(RuntimeError(text), computing=True).kind is FailureKind.COMPUTING, text
+        assert not tells_of_cancelling(text)
+
+
+def test_the_error_that_ended_a_task_is_the_last_of_its_chain() -> None:
+    text = f"An exception was thrown from the Python worker:\n{CHAIN}leasehold.errors.HubUnavailable: the hub is away"
+    assert sort_failure(RuntimeError(text), computing=True).kind is FailureKind.AWAY
 
 
 # Poison

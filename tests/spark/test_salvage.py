@@ -26,8 +26,12 @@ def place(spark: SparkSession, tmp_path: Path) -> Place:
 
 
 def checked(events: DataFrame, refused: str) -> DataFrame:
-    """The rows of `Place.table`, of which Spark cannot compute those for which `refused` is true."""
-    return plain(events).withColumn("n", F.expr(f"IF({refused}, CAST(raise_error('never that') AS BIGINT), n)"))
+    """The rows of `Place.table`, of which Spark cannot compute those for which `refused` is true.
+
+    The error speaks of a worker that is lost, as an event may: no worker is.
+    """
+    error = "CAST(raise_error('never that\njava.lang.OutOfMemoryError: ExecutorLostFailure') AS BIGINT)"
+    return plain(events).withColumn("n", F.expr(f"IF({refused}, {error}, n)"))
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

@@ -1,7 +1,9 @@
 """What a failed batch is to be followed by: pure.
 
-Owns the sorting of failures. Spark hands on errors of its tasks as text with a traceback: the last error of ours in it
-is the one that a task raised, and what it says of a partition is read back from its words.
+Owns the sorting of failures. Spark hands on errors of its tasks as text with a traceback: where a task raised an error
+of ours, what that says of a partition is read back from its words. An event's own text, line breaks and all, may stand
+in an error of Spark's or Python's that tells of it, and decides nothing: it comes behind the name of that error, and
+what is looked for here is that name, or comes before it.
 
     TAKEN      another instance owns the partition now: plan the rest again, at once
     TOO_LARGE  the events weigh more than a batch may: plan again, knowing what they weigh
@@ -27,6 +29,14 @@ from leasehold.errors import LeaseholdError
 LONGEST_PAUSE = 30.0
 """Seconds between two tries, at most."""
 _RAISED = re.compile(r"leasehold\.errors\.(\w+): (.*)")
+_TRACEBACK = re.compile(r"^(?:.*: )?Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?P<raised>.*)", re.MULTILINE)
+_CHAINED = re.compile(
+    r"^(?:The above exception was the direct cause of the following exception|"
+    r"During handling of the above exception, another exception occurred):\n\n(?=Traceback )",
+    re.MULTILINE,
+)
+_CONDITION = re.compile(r"\[(?!SPARK_JOB_CANCELLED\])[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\] ")
+"""Spark's name of an error, as in `[CAST_INVALID_INPUT] The value 'x' …`; not the one that is never a row's fault."""
 _PARTITION = re.compile(r"^partition (.+?): ")
 _TOO_LARGE = re.compile(r": (\d+) events have (\d+) bytes")
 _LEVEL = re.compile(r"at owner level (\d+)")
@@ -37,8 +47,9 @@ _WORKER_LOST = re.compile(
     r"Worker .* lost|java\.io\.EOFException"
 )
 _CAUSED_BY = re.compile(r"^Caused by: (?:org\.apache\.spark\.[\w.]+: )?")
+_NO_SPACE = re.compile(r"OSError: \[Errno 28\]")
 _NOT_INSTALLED = re.compile(
-    r"ModuleNotFoundError: No module named '(leasehold|pyarrow)['.]|PACKAGE_NOT_INSTALLED\] (\w+)"
+    r"ModuleNotFoundError: No module named '(leasehold|pyarrow)['.]|[\w.]+: \[PACKAGE_NOT_INSTALLED\] (\w+)"
 )
 _CERTAIN = (
     errors.UsageError,
@@ -48,14 +59,6 @@ _CERTAIN = (
     errors.EventsMissing,
     errors.StaleBatch,
 )
-
-
-_JOB_CANCELLED = re.compile(
-    r"^(?:: |Caused by: )?(?:\(?org\.apache\.spark\.SparkException\)?:? )?"
-    r"(?:\[SPARK_JOB_CANCELLED\]|Job \d+ cancelled\b)",
-    re.MULTILINE,
-)
-"""As Spark says it of the job itself: an event's text in an error of its row begins no line so."""
 _CANCELLED = re.compile(
     r"\bSPARK_JOB_CANCELLED\b|\bJob \d+ cancelled\b|\bInterruptedException\b|\bClosedByInterruptException\b|"
     r"\bSparkContext (?:was shut down|has been shutdown)|stopped SparkContext"
@@ -95,27 +98,42 @@ def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
     if isinstance(error, LeaseholdError):
         return _of_ours(type(error), str(error))
     text = str(error)
-    for name, message in reversed(_RAISED.findall(text)):
-        found = getattr(errors, name, None)
+    said_of_itself, raised = _without_events(text)
+    if ours := _RAISED.match(raised):
+        found = getattr(errors, ours[1], None)
         if isinstance(found, type) and issubclass(found, LeaseholdError):
-            return _of_ours(found, message.strip())
-    if missing := _NOT_INSTALLED.search(text):
+            return _of_ours(found, ours[2].strip())
+    if missing := _NOT_INSTALLED.match(raised):
         return Failure(
             FailureKind.PERMANENT,
             f"the Python of Spark's workers has no {missing[1] or missing[2]}. Install it there, or name a Python that "
             "has it: spark.pyspark.python, or the environment variable PYSPARK_PYTHON",
         )
     first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    if isinstance(error, MemoryError) or _WORKER_LOST.search(text):
+    if isinstance(error, MemoryError) or _WORKER_LOST.search(said_of_itself) or _NO_SPACE.match(raised):
         return Failure(FailureKind.LOST, _reason(text) or _line_of(_WORKER_LOST, text) or first_line)
     said = _reason(text) or f"{type(error).__name__}: {first_line}"
-    of_rows = computing and not _JOB_CANCELLED.search(text)
+    of_rows = computing and not _CANCELLED.search(said_of_itself)
     return Failure(FailureKind.COMPUTING if of_rows else FailureKind.UNKNOWN, said)
 
 
 def tells_of_cancelling(text: str) -> bool:
     """Whether an error's text says that jobs were cancelled, or threads interrupted, which is no fault of any row."""
-    return _CANCELLED.search(text) is not None
+    return _CANCELLED.search(_without_events(text)[0]) is not None
+
+
+def _without_events(text: str) -> tuple[str, str]:
+    """What an error's text says before any event's text can come; and the error that a Python task raised, or "".
+
+    Of a chain of Python errors that is the last: the one that ended the task.
+    """
+    condition, traceback = _CONDITION.search(text), _TRACEBACK.search(text)
+    begins = min(found.start() for found in (condition, traceback) if found) if condition or traceback else len(text)
+    if traceback is None or begins < traceback.start():
+        return text[:begins], ""
+    for link in _CHAINED.finditer(text, traceback.end()):
+        traceback = _TRACEBACK.match(text, link.end()) or traceback
+    return text[:begins], traceback["raised"]
 
 
 def _of_ours(error: type[LeaseholdError], message: str) -> Failure:
