@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -92,6 +93,51 @@ def test_one_that_another_asks_for_is_drained_and_goes_on_where_it_was(hub: LogH
     assert span(feed) == [(10, 15)], "not where it was acquired"
     feed.committed(second)
     assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]
+
+
+def held_above(share: Share, level: int) -> None:
+    """Wait until the partition is held again, at a higher owner level."""
+    until(lambda: (hold := share.held().get("0")) is not None and hold.owner_level > level, "a claim at a higher level")
+
+
+def test_one_that_is_claimed_again_goes_on_behind_what_is_committed(
+    hub: LogHub, share: Share, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although its checkpoint waits for the store meanwhile, which refuses it at the lower level. But not where another
+    owner was between."""
+    hub.send([Event(b"x")] * 20, partition="0")
+
+    def away(*args: object, **options: object) -> None:
+        raise StoreUnavailable("away")
+
+    def taken() -> bool:
+        (record,) = share.ownership.list_ownership(share.group).records
+        return bool(share.ownership.claim_ownership([replace(record, owner_id="other/1", owner_level=other)]))
+
+    (first,) = feed.next()
+    level = first.owner_level
+    with monkeypatch.context() as patched:
+        patched.setattr(share.manager, "update_checkpoints", away)
+        feed.committed([first])
+        share.manager.lose("0", level)
+        held_above(share, level)
+    assert share.held()["0"].start == 0, "where its checkpoint says"
+    feed.write()
+    (second,) = feed.next()
+    assert (second.owner_level, second.begin) == (level + 1, 5)
+    feed.committed([second])
+    assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]
+
+    (third,) = feed.next()
+    with monkeypatch.context() as patched:
+        patched.setattr(share.manager, "update_checkpoints", away)
+        feed.committed([third])
+        other = level + 2
+        until(taken, "another to claim it")
+        (record,) = share.ownership.list_ownership(share.group).records
+        share.ownership.relinquish_ownership([record])
+        held_above(share, other)
+    assert [(one.begin, one.end) for one in feed.next()] == [(10, 15)], "from the checkpoint"
 
 
 def test_an_interval_is_from_batch_to_batch_and_the_first_comes_at_once(hub: LogHub, share: Share) -> None:

@@ -6,9 +6,11 @@ that every held partition with something unread moves within a bounded number of
 its commit and never comes before it. Refuses to go back: what is given back was never committed.
 
 A partition's place is kept for the owner level at which it is held. One that left and came back starts from its
-checkpoint. Events that retention has removed are named in the next range of their partition until one of them is
-committed, so that the table knows that the gap is meant. That range is due at once, and may be empty: where nothing
-follows the gap, watermark and checkpoint move past it all the same.
+checkpoint, or behind what this instance has committed, if no other owner was between.
+
+Events that retention has removed are named in the next range of their partition until one of them is committed, so that
+the table knows that the gap is meant. That range is due at once, and may be empty: where nothing follows the gap,
+watermark and checkpoint move past it all the same.
 
 Concurrency: one thread calls all of it. Batches are committed in the order in which they were planned; several may be
 planned ahead. The store may be away between commit and checkpoint: the checkpoint waits and is written later, before
@@ -95,7 +97,7 @@ class Feed:
         now = self._share.clock.monotonic()
         if self._begun is not None and now - self._begun < self._settings.trigger_interval:
             return ()
-        held = self._share.held(asked=False)
+        held = self._held()
         try:
             self._properties = self._share.hub.partition_properties()
         except HubUnavailable as error:
@@ -118,6 +120,19 @@ class Feed:
         news = planned.news
         self._busy.update((one.partition, one.owner_level) for one in news)
         return tuple(map(self._named, news))
+
+    def _held(self) -> dict[str, Plannable]:
+        """What may be planned, and where it starts.
+
+        This instance may have lost a partition and claimed it again, while the checkpoint of what it had committed
+        waited for the store: a level higher by one says that no other owner was between, and that it may go on there.
+        """
+        held = self._share.held(asked=False)
+        for partition, mine in held.items():
+            done = self._done.get(partition)
+            if done is not None and done.owner_level + 1 == mine.owner_level:
+                held[partition] = replace(mine, start=max(mine.start, done.end))
+        return held
 
     def _plan(self, held: Mapping[str, Plannable], applied: Mapping[str, int] | None = None) -> Plan:
         return plan(
