@@ -13,13 +13,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
-from leasehold.errors import ConfigError, DataLoss, EventsMissing, StaleBatch, UsageError
+from leasehold.backoff import Backoff
+from leasehold.errors import ConfigError, DataLoss, EventsMissing, StaleBatch, StoreError, StoreUnavailable, UsageError
 from leasehold.model import Event
 from leasehold.notices import BatchDone, TableApplied
+from leasehold.ownership import PartitionManager
 from leasehold.spark import EntityTable, MicroBatch, MicroBatches, RowRules, Writing, read_json
+from leasehold.spark.loop import feed
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.spark.places import FENCE, Place, each, plain
-from tests.waiting import PATIENCE, until
+from tests.waiting import NEVER, PATIENCE, until
 
 
 @pytest.fixture
@@ -115,6 +118,56 @@ def test_a_body_that_raises_leaves_no_checkpoint_and_its_events_come_again(place
             table.apply(plain(batch.events), batch)
             break
     assert place.checkpoints() == {"0": 10, "1": 10}
+
+
+def test_what_waits_for_the_store_is_recorded_where_a_loop_is_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `break`, between two tries, of which the second never comes."""
+    place.send(4)
+    table, write, tries = place.table(), PartitionManager.update_checkpoints, []
+
+    def away_once(*args: Any, **options: Any) -> Any:
+        tries.append(args)
+        if len(tries) == 1:
+            raise StoreUnavailable("away")
+        return write(*args, **options)
+
+    monkeypatch.setattr(feed, "_STORE_PAUSES", Backoff(NEVER, NEVER))
+    monkeypatch.setattr(PartitionManager, "update_checkpoints", away_once)
+    with place.batches(max_events_per_trigger=4) as batches:
+        for number, batch in enumerate(batches):
+            table.apply(plain(batch.events), batch)
+            if number == 1:
+                break
+    assert place.checkpoints() == {"0": 4, "1": 4}
+
+
+def test_a_loop_whose_last_batch_cannot_be_recorded_gives_its_partitions_up(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.send(2)
+    table, store = place.table(), SqliteStore(place.folder / "stores.db")
+
+    def refused(*args: Any, **options: Any) -> None:
+        raise StoreError("not allowed")
+
+    def one_batch(batches: MicroBatches) -> None:
+        with batches:
+            for batch in batches:
+                table.apply(plain(batch.events), batch)
+                monkeypatch.setattr(PartitionManager, "update_checkpoints", refused)
+                break
+
+    batches = place.batches()
+    with pytest.raises(StoreError, match="not allowed"):
+        one_batch(batches)
+    records = store.list_ownership(place.hub.consumer_group("$Default")).records
+    assert {one.owner_id for one in records} == {""}
+    monkeypatch.undo()
+    with batches:
+        results = [table.apply(plain(batch.events), batch) for batch in batches]
+    assert [(result.applied, result.replayed) for result in results] == [(0, 4)]
 
 
 def test_bad_bodies_are_set_aside_by_the_one_reading(place: Place) -> None:

@@ -143,6 +143,25 @@ def test_a_batch_that_hangs_is_told_by_the_source_which_then_holds_nothing(
         ByHand.made.clear()
 
 
+def test_a_source_that_cannot_record_its_end_gives_its_partitions_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = LogHub.create(tmp_path / "hub.db", partitions=1)
+    store = {"store": f"sqlite:///{tmp_path}/stores.db"}
+    stream = live.LiveStream(parse_options({"hub": hub.url, **store, **FAST}))
+    stream.begin(())
+    until(stream.manager.held, "the partition")
+
+    def refused(*args: object, **options: object) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(stream.manager, "update_checkpoints", refused)
+    with pytest.raises(RuntimeError, match="after interpreter shutdown"):
+        stream.close()
+    records = SqliteStore(tmp_path / "stores.db").list_ownership(hub.consumer_group("$Default")).records
+    assert [one.owner_id for one in records] == [""]
+
+
 def test_available_now_with_fewer_partitions_than_there_are_comes_to_its_end(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
 
@@ -144,15 +145,21 @@ class Engine:
             self.share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
             self.feed = self.share.when_there(lambda: Feed(self.share, self.settings))
         except BaseException:
-            self.leave()
+            self.share.close()
             raise
 
     def leave(self, errors: Mapping[str, str] | None = None) -> None:
-        """Give all partitions up. `errors` says, by partition, what ended the work on it."""
-        try:
-            self.between.leave()
-        finally:
-            self.share.close(errors)
+        """Give all partitions up. `errors` says, by partition, what ended the work on it.
+
+        Checkpoints that wait for their store are tried once more before, so that the next owner begins behind them.
+        """
+        with ExitStack() as last_steps:
+            last_steps.callback(self.share.close, errors)
+            last_steps.callback(self.between.leave)
+            try:
+                self.feed.write()
+            except LeaseholdError as error:
+                logger.warning("what was committed last is not recorded, and will be read once more: %s", error)
 
     def now(self) -> float:
         """Seconds of the clock that batches are timed by."""
@@ -171,7 +178,6 @@ class Engine:
             if self.settings.available_now and self._all_consumed():
                 return None
             self.stop.wait(self._pace.pause(away=self.feed.is_away))
-        self.feed.write()  # the store may be there again, and the next owner begins behind what it knows
         return None
 
     def look(self) -> Planned | None:

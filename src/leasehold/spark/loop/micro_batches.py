@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -156,23 +156,31 @@ class MicroBatches:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._engine is not None
-        errors = {}
-        if (current := self._current) is not None:
-            if kind is None and current.batch.is_applied:
-                self._finish()  # left by `break` after the table had it
-            elif isinstance(error, Exception):  # a Ctrl-C is no bad end
-                errors = dict.fromkeys(
-                    (one.partition for one in current.batch.ranges), f"{type(error).__name__}: {error}"
-                )
-            current.watched.end()
-        with suppress(Exception):  # Spark may be gone, and then there is nothing to take back
-            self._jobs.end()
-        self._engine.leave(errors)
-        self._engine = self._current = None
-        if self._give_back is not None:
-            self._give_back()
+        errors: dict[str, str] = {}
+        try:
+            if (current := self._current) is not None:
+                current.watched.end()
+                if kind is None and current.batch.is_applied:
+                    self._finish()  # left by `break` after the table had it
+                elif isinstance(error, Exception):  # a Ctrl-C is no bad end
+                    errors = dict.fromkeys(
+                        (one.partition for one in current.batch.ranges), f"{type(error).__name__}: {error}"
+                    )
+        finally:
+            self._leave(self._engine, errors)
         if self._told and kind is None:
             raise_again(self._told)
+
+    def _leave(self, engine: Engine, errors: Mapping[str, str]) -> None:
+        """Give everything up, whatever the end of the last batch has raised."""
+        self._engine = self._current = None
+        try:
+            with suppress(Exception):  # Spark may be gone, and then there is nothing to take back
+                self._jobs.end()
+            engine.leave(errors)
+        finally:
+            if self._give_back is not None:
+                self._give_back()
 
     def stop(self) -> None:
         """End the loop when the batch at hand is done; its jobs are cancelled after `stop_timeout` seconds.

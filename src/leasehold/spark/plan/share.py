@@ -5,7 +5,7 @@ caller says has been committed, at the level that it carries, and that a partiti
 given up only when all that was planned of it is in its checkpoint. A hub that is away when it is made is waited for.
 Refuses stores, hub and settings that do not go together.
 
-Concurrency: one thread plans and records; the dispatch thread runs beside it (see `processor.partition_manager`). If
+Concurrency: one thread plans and records; the dispatch thread runs beside it (see `ownership.partition_manager`). If
 this process stops for a minute between planning a range and its being read, the range is read all the same, and the
 sink drops it if another owner's batch came first.
 """

@@ -11,7 +11,7 @@ What Spark has committed before this process was started is recorded before anyt
 would be too low. At the end Spark does not say whether the last batch was committed; the tables do, if they are known.
 
 Concurrency: Spark calls from the process's main thread only, one call at a time; the dispatch thread runs
-beside it (see `processor.partition_manager`), and a timer for the stall timeout. If this process stops for a minute
+beside it (see `ownership.partition_manager`), and a timer for the stall timeout. If this process stops for a minute
 between planning a range and its being read, the range is read all the same, and the sink drops it if another owner's
 batch came first.
 """
@@ -79,22 +79,24 @@ class LiveStream:
         if not is_mixed(self._options.hub):  # there a checkpoint needs an offset, which only an owner can find out
             self._share.record([one for one in committed if len(one)])
         when_there(self._tie, patience=INSTANCE, say=_say_waiting)
+        self._begun = True  # a signal may end the process in the middle of the next line
         self._share.start()
-        self._begun = True
         self.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
 
     def close(self) -> None:
         """Stop renewing and relinquish, as far as the store can be reached in time; record what the tables hold."""
         self._unwatch()
-        if self._begun:
-            batch = self._in_flight
+        if not self._begun:
+            self.hub.close()
+            return
+        batch = self._in_flight
+        try:
             self._record_applied()
             if not self._in_flight:
                 self._tell_done(batch)
+        finally:
             ended = f"{self.manager.owner_id} ended in the middle of a batch"
             self._share.close({one.partition: ended for one in self._in_flight})
-        else:
-            self.hub.close()
 
     def record_committed(self, ranges: Sequence[ReadRange]) -> None:
         """Write checkpoints for ranges that Spark has committed, each only at the level that it carries.
