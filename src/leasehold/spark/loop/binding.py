@@ -18,6 +18,7 @@ from leasehold.spark.plan.share import Share
 from leasehold.spark.plan.starting import check_start, tie
 from leasehold.spark.table.of_loop import MetTable
 from leasehold.stores import PipelineBinding
+from leasehold.told import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -57,12 +58,14 @@ class Binding:
 
         Returns whether it is tied; not where the store is away until the stop. What is held stays held meanwhile.
         """
+        outage = Outage(logger, "the batch is recorded when the store is there again: %s", "the batch is recorded")
         while not (self._met or self._tied):
             try:
                 tie(self._share.group, self._share.checkpoints, self._share.options.pipeline)
                 self._tied = True
+                outage.note(None)
             except StoreUnavailable as error:
-                logger.warning("the batch is recorded when the store is there again: %s", error)
+                outage.note(error)
                 if stop.wait(AWAY):
                     return False
         return True

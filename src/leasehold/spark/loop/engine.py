@@ -177,7 +177,7 @@ class Engine:
                 return planned
             if self.settings.available_now and self._all_consumed():
                 return None
-            self.stop.wait(self._pace.pause(away=self.feed.is_away))
+            self.stop.wait(self._pace.pause(away=self.share.is_away))
         return None
 
     def look(self) -> Planned | None:

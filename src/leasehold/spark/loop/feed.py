@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from leasehold.backoff import Backoff
-from leasehold.errors import HubUnavailable, StoreUnavailable
+from leasehold.errors import StoreUnavailable
 from leasehold.hubs.base import owner_reads
 from leasehold.model import EventRange, PartitionProperties
 from leasehold.notices import EventsLost
@@ -44,7 +44,6 @@ from leasehold.spark.plan.offsets import (
     plan,
 )
 from leasehold.spark.plan.share import Share
-from leasehold.told import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ class Feed:
         self._told_lost: dict[str, int] = {}
         self._mean: dict[str, float] = {}
         self._waited: dict[str, int] = {}
-        self._properties: dict[str, PartitionProperties] = {}
+        self._properties: Mapping[str, PartitionProperties] = {}
         self._busy: Counter[tuple[str, int]] = Counter()
         self._unwritten = False
         self._untaken, self._try_at = 0, -math.inf
@@ -75,14 +74,6 @@ class Feed:
         self._begun: float | None = None
         self._last_batch = share.clock.monotonic()  # or, before the first one, the start
         self._bounds = share.ends() if settings.available_now else None
-        self._hub_outage = Outage(
-            logger,
-            "nothing is read, and what is held stays held, while the hub is away: %s",
-            "the hub is there again",
-        )
-        self._unknown_end = Outage(
-            logger, "cannot tell whether all is consumed: %s", "whether all is consumed can be told again"
-        )
         self.lost_events = 0
         """How many events were gone before they were read."""
 
@@ -98,12 +89,10 @@ class Feed:
         if self._begun is not None and now - self._begun < self._settings.trigger_interval:
             return ()
         held = self._held()
-        try:
-            self._properties = self._share.hub.partition_properties()
-        except HubUnavailable as error:
-            self._hub_outage.note(error)
+        properties = self._share.properties()
+        if properties is None:
             return ()
-        self._hub_outage.note(None)
+        self._properties = properties
         planned = self._plan(held)
         if planned.losses:  # the table may hold what is gone: a kill between its commit and the checkpoint
             planned = self._plan(held, self._share.applied())
@@ -235,24 +224,14 @@ class Feed:
     # With an end
 
     def left_to_consume(self) -> list[str]:
-        """As `unconsumed`. While there is something, gives up what is consumed to its end, where others wait for it."""
-        left = self.unconsumed()
+        """The partitions that are not consumed, by anybody, to the end captured at the start.
+
+        While there is one, gives up what is consumed to its end, where others wait for it.
+        """
+        left = self._share.unconsumed(self._bounds or {})
         if left:
             self._pass_on_finished()
         return left
-
-    def unconsumed(self) -> list[str]:
-        """The partitions whose checkpoint, whoever owns them, has not reached the end captured at the start."""
-        bounds = self._bounds or {}
-        try:
-            listed = self._share.checkpoints.list_checkpoints(self._share.group)
-            reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in listed}
-            begins = {p: known.begin for p, known in self._share.hub.partition_properties().items()}
-        except (StoreUnavailable, HubUnavailable) as error:
-            self._unknown_end.note(error)
-            return sorted(bounds)
-        self._unknown_end.note(None)
-        return sorted(p for p, bound in bounds.items() if max(reached.get(p, -1), begins.get(p, -1)) < bound)
 
     def _pass_on_finished(self) -> None:
         """Where this instance may hold only some, those that it has consumed keep others from their turn."""
@@ -289,11 +268,6 @@ class Feed:
             for partition, known in self._properties.items()
             if partition in held
         }
-
-    @property
-    def is_away(self) -> bool:
-        """Whether the hub was away at the last look, or what says whether all is consumed."""
-        return self._hub_outage.lasts or self._unknown_end.lasts
 
     @property
     def partition_count(self) -> int:

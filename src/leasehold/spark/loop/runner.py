@@ -3,7 +3,7 @@
 Owns how batches overlap, and what a failure comes to: a batch is evaluated in a thread, written by this one and
 recorded by the engine; a failure is waited out, mended or told. Promises that batches are written in the order in which
 they were planned, that a batch which fails is planned again with all that were planned after it, and that a stop ends
-within `stop_timeout`, plus the time of one write.
+within `stop_timeout` and the time of two writes; where cancelled jobs go on, within `watch.CANCEL_PATIENCE` more.
 
     planned ─▶ evaluated ──▶ written ─▶ recorded
         ▲          │ failed     │ failed
@@ -23,7 +23,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 
 from leasehold.errors import LeaseholdError
@@ -127,16 +126,7 @@ class BatchRunner:
     def _rows(self, ahead: Ahead) -> Evaluated:
         """The rows of a batch, once they are there; cancelled when it takes too long, or a stop has waited enough."""
         watch = self._engine.watch
-        while True:
-            try:
-                return ahead.rows.result(timeout=LOOK)
-            except NotYet:
-                if ahead.rows.done():
-                    raise  # the batch itself has raised one
-            except Exception as error:
-                if ahead.watched.stalled:
-                    raise Stalled(ahead.ranges) from error
-                raise
+        while not wait([ahead.rows], timeout=LOOK).done:
             watch.look(ahead.watched)
             if watch.hangs(ahead.watched):
                 give_up(
@@ -149,6 +139,12 @@ class BatchRunner:
                     f"jobs are cancelled: code of the transform hangs in the driver ({describe(ahead.ranges)}). This "
                     "instance ends"
                 )
+        try:
+            return ahead.rows.result()
+        except Exception as error:
+            if ahead.watched.stalled:
+                raise Stalled(ahead.ranges) from error
+            raise
 
     def _commit(self, evaluated: Evaluated, planned: Planned) -> None:
         started = self._engine.now()

@@ -105,7 +105,7 @@ class Watch:
             self.cancel(watched)
 
     def cancel(self, watched: Watched) -> None:
-        """Cancel the jobs of a batch; called again, also those that have begun in the meantime, once a second."""
+        """Cancel the jobs of a batch. Called again, it cancels what has begun since, at most once a second."""
         now = self._clock.monotonic()
         if watched.cancelled_at is None:
             watched.cancelled_at = now

@@ -23,11 +23,11 @@ from typing import Protocol, TypeVar
 
 from leasehold.balancing.hand_over import HandOverStep, owner_step
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import LeaseholdError, MissingDependency, SinkError, StoreUnavailable, UsageError
+from leasehold.errors import HubUnavailable, LeaseholdError, MissingDependency, SinkError, StoreUnavailable, UsageError
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.listening import Address
-from leasehold.model import BEFORE_FIRST, Checkpoint, OwnerId
+from leasehold.model import BEFORE_FIRST, Checkpoint, OwnerId, PartitionProperties
 from leasehold.notices import Notices
 from leasehold.ownership import DispatchThread, PartitionManager, Purpose
 from leasehold.ownership.naming import unnamed
@@ -132,6 +132,14 @@ class Share:
         self._checkpoints_wait = Outage(
             logger, "checkpoints wait until their store is there: %s", "checkpoints are written again"
         )
+        self._hub_away = Outage(
+            logger,
+            "nothing is read, and what is held stays held, while the hub is away: %s",
+            "the hub is there again",
+        )
+        self._end_unknown = Outage(
+            logger, "cannot tell whether all is consumed: %s", "whether all is consumed can be told again"
+        )
         self._written: dict[tuple[str, int], int] = {}
         self._times: dict[str, tuple[int, float]] = {}
         self._server: _Server | None = None
@@ -205,7 +213,7 @@ class Share:
         self._times.update(times)
 
     def note_progress(self) -> None:
-        """After the checkpoints are written: what is acquired anew starts where they say."""
+        """The work goes on. If it had stalled, wait for the next cycle: only then is something held again."""
         if self.manager.note_progress():
             # Batches may be further apart than the stall timeout: without waiting, each would find nothing held.
             settings = self.options.settings
@@ -227,10 +235,40 @@ class Share:
         """The owner level that is on record for a partition, None if there is none."""
         return self.stores.level_of(self.group, partition)
 
+    def properties(self) -> Mapping[str, PartitionProperties] | None:
+        """What the hub has of each partition now; None while it is away, which is said once."""
+        try:
+            known = self.hub.partition_properties()
+        except HubUnavailable as error:
+            self._hub_away.note(error)
+            return None
+        self._hub_away.note(None)
+        return known
+
     def ends(self) -> dict[str, int]:
         """The end of every partition that concerns this instance, now."""
         known = self.hub.partition_properties()
         return {partition: known[partition].end for partition in self.stores.ours(known)}
+
+    def unconsumed(self, ends: Mapping[str, int]) -> list[str]:
+        """The partitions whose checkpoint, whoever owns them, has not reached its end.
+
+        All of them while that cannot be told, which is said once.
+        """
+        try:
+            listed = self.checkpoints.list_checkpoints(self.group)
+            reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in listed}
+            begins = {p: known.begin for p, known in self.hub.partition_properties().items()}
+        except (StoreUnavailable, HubUnavailable) as error:
+            self._end_unknown.note(error)
+            return sorted(ends)
+        self._end_unknown.note(None)
+        return sorted(p for p, end in ends.items() if max(reached.get(p, -1), begins.get(p, -1)) < end)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the hub was away at the last look, or what says whether all is consumed."""
+        return self._hub_away.lasts or self._end_unknown.lasts
 
     def _note_written(self, due: Sequence[ReadRange]) -> None:
         self._written.update({(one.partition, one.owner_level): one.end for one in due})

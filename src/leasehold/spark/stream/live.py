@@ -21,12 +21,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from leasehold.combinations import is_mixed
-from leasehold.errors import HubUnavailable, LeaseholdError, StoreUnavailable
+from leasehold.errors import LeaseholdError
 from leasehold.hubs.base import owner_reads
 from leasehold.model import PartitionProperties
 from leasehold.notices import BatchDone, EventsLost
@@ -58,7 +58,7 @@ class LiveStream:
         self.hub, self.manager, self._clock = self._share.hub, self._share.manager, self._share.clock
         one_reader = owner_reads(self.hub, options.consumer_group) is not None
         self._scales = Scales(self.hub, options.columns, one_reader=one_reader)
-        self._properties: dict[str, PartitionProperties] = {}
+        self._properties: Mapping[str, PartitionProperties] = {}
         self._position: dict[str, int] = {}
         self._waited: dict[str, int] = {}
         self._lost_events = 0
@@ -121,11 +121,10 @@ class LiveStream:
         """The ranges to read next, or None while the hub is away or too little has come."""
         started = self._clock.monotonic()
         held = self._share.held()
-        try:
-            self._properties = self.hub.partition_properties()
-        except HubUnavailable as error:
-            logger.warning("no new events are planned: %s", error)
+        properties = self._share.properties()
+        if properties is None:
             return None
+        self._properties = properties
         planned = self._plan(last, held, limit, bounds)
         mean = self._scales.weigh(planned.ranges)
         planned = self._plan(last, held, limit, bounds, mean=mean)
@@ -266,19 +265,12 @@ class LiveStream:
 
     def all_reached(self, bounds: Mapping[str, int]) -> bool:
         """Whether every partition's checkpoint, whoever owns it, has reached its bound."""
-        try:
-            listed = self._share.checkpoints.list_checkpoints(self._share.group)
-            reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in listed}
-            begins = {p: known.begin for p, known in self.hub.partition_properties().items()}
-        except (StoreUnavailable, HubUnavailable) as error:
-            logger.warning("cannot tell whether all is consumed: %s", error)
-            return False
-        done = {p for p, bound in bounds.items() if max(reached.get(p, -1), begins.get(p, -1)) >= bound}
-        if len(done) < len(bounds):
-            self._pass_on(done)
-        return len(done) == len(bounds)
+        left = self._share.unconsumed(bounds)
+        if left:
+            self._pass_on(bounds.keys() - set(left))
+        return not left
 
-    def _pass_on(self, done: set[str]) -> None:
+    def _pass_on(self, done: Collection[str]) -> None:
         """Where this instance may hold only some, those that are consumed keep others from their turn."""
         if self._options.settings.maximum_partitions is not None:
             for partition, hold in self._share.held().items():
