@@ -11,11 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.sinks.rules.batch import Batch
+from leasehold.spark import MicroBatch
 from leasehold.spark.loop import evaluation as evaluations
 from leasehold.spark.loop import packing
 from leasehold.spark.plan.picking import EXACT_CASTS, picked
 from leasehold.spark.session.versions import arrow_schema, schema_of, to_arrow
 from tests.spark.evaluations import FENCE, Collected, evaluating, make_hub, order
+from tests.spark.places import Place, each, plain
 
 ONLY_PICK = [
     f"SELECT id, n, {FENCE} FROM events",
@@ -112,6 +114,25 @@ def test_the_expressions_of_the_table_count_too(
     assert found.sequence_by is not None
     assert found.sequence_by.to_pylist() == [2**40 + (not only_picks), None] * 2
     assert found.rows.schema.names == ["id", "n", *FENCE.split(", ")]
+
+
+@pytest.mark.parametrize("only_picks", [True, False])
+def test_a_loop_of_your_own_hands_them_on_the_same_way(
+    spark: SparkSession, tmp_path: Path, only_picks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected, place = Collected(monkeypatch), Place(spark, tmp_path)
+    place.send(6)
+    table = place.table()
+
+    def body(batch: MicroBatch) -> None:
+        table.apply(plain(batch.events) if only_picks else plain(batch.events).where("n >= 0"), batch)
+
+    each(place.batches(max_events_per_trigger=4), body)
+    assert place.rows() == [(n,) for n in range(12)]
+    assert place.checkpoints() == {"0": 6, "1": 6}
+    fetched = ["id", "n", "hub", "partition", "sequenceNumber", "ownerLevel"]
+    # The first batch by a job, since nobody knows what its events weigh; those after it by the driver.
+    assert collected.columns == ([["packed"]] if only_picks else [fetched] * 3)
 
 
 def numbers(spark: SparkSession) -> DataFrame:

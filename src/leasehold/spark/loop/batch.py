@@ -20,13 +20,14 @@ from leasehold.model import EventRange
 from leasehold.notices import Notice
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.staged import StagedBatch
-from leasehold.spark.loop.evaluation import Evaluated, evaluated
+from leasehold.spark.loop.evaluation import Evaluated, collecting, evaluated
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, fitted, title
 from leasehold.spark.loop.poison import TooMuchPoison
 from leasehold.spark.loop.producers import put_together
 from leasehold.spark.loop.tasks import last_times, parts, sizes, with_transform
 from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
+from leasehold.spark.plan.picking import picked
 from leasehold.spark.stream.foreach import applied_already
 from leasehold.spark.table.of_loop import EvaluatesRows, MetTable, batch_id
 
@@ -103,7 +104,9 @@ class MicroBatch:
         order, prepared = replace(self._order, may_stage=may_stage), table.prepare(df)
         started = time.monotonic()
         try:
-            return evaluated(table, prepared, self.events, self.events, order, self._jobs).batch
+            picks = picked(prepared.df, self.events) if self._jobs.plan_lasts else None
+            collect = collecting(picks, order, self._jobs)
+            return evaluated(table, prepared, self.events, self.events, order, self._jobs, collect).batch
         except Exception as error:
             if self._salvage is None or not self._is_of_events(error):
                 raise

@@ -88,6 +88,18 @@ def evaluated(
     return _told(batch if set_aside is None else with_rejected(batch, set_aside), order, jobs)
 
 
+def collecting(picks: Picked | None, order: Order, jobs: Jobs) -> Collect:
+    """How the rows of this order come here: as tasks read them, where a plan only picks columns, or from the JVM."""
+    if picks is None:
+        return to_arrow
+
+    def collect(df: DataFrame) -> pa.Table:
+        events = jobs.read(order)
+        return picks.schema.empty_table() if events is None else picks.of(events)
+
+    return collect
+
+
 def _told(batch: Batch | StagedBatch, order: Order, jobs: Jobs) -> Evaluated:
     """The rows of a batch, with what its tasks have told beside."""
     told = jobs.receipts(order) or {}
@@ -134,19 +146,8 @@ class Evaluation:
         source = self._jobs.events(order)
         good = source.where(F.col(REASON).isNull()).drop(REASON) if REASON in source.columns else source
         prepared = self._plan(order, good)
-        return evaluated(self._table, prepared, source, good, order, self._jobs, self._collect(order))
-
-    def _collect(self, order: Order) -> Collect:
-        """How the rows come here: as tasks read them, where the transform only picks columns, or from the JVM."""
-        picks = self._picked.get(len(order.tasks))
-        if picks is None:
-            return to_arrow
-
-        def collect(df: DataFrame) -> pa.Table:
-            events = self._jobs.read(order)
-            return picks.schema.empty_table() if events is None else picks.of(events)
-
-        return collect
+        collect = collecting(self._picked.get(len(order.tasks)), order, self._jobs)
+        return evaluated(self._table, prepared, source, good, order, self._jobs, collect)
 
     def _plan(self, order: Order, events: DataFrame) -> Prepared:
         tasks = len(order.tasks)
