@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leasehold.sinks.postgres.merging import Merge
+from leasehold.sinks.postgres.staging import Staging
 from leasehold.sinks.rules.table import BatchResult, TableSpec
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
@@ -32,6 +33,7 @@ def test_rows_are_copied_straight_into_the_table(
     place: Place, monkeypatch: pytest.MonkeyPatch, made: str, mark: str
 ) -> None:
     monkeypatch.delattr(Merge, "append")
+    monkeypatch.delattr(Staging, "make")
     place.run(made)
     sink = place.sink(SPEC)
     some = [E("b", 'a "1",\n', 1), E("a", "", 2, number=1), E("b", None, None, number=2)]

@@ -2,9 +2,11 @@
 
 Owns the question whether a batch may go this way, and its statements. Promises the outcome of writing every row in the
 order of events, or to leave nothing behind: then the batch goes the long way (`merging`), which finds out what was
-wrong. So nothing is looked for beforehand, neither in the batch nor in the table.
+wrong. So this way does not look into the table beforehand. It looks into the batch where a key comes more than once,
+and then alone asks the table how large its rows are, if they may not fit a page.
 
-1. Each key comes once, so all its rows are written, but for those that are older than what is known of their key. Or,
+1. Each key comes once, so all its rows are written, but for those that are older than what is known of their key. Or
+   the driver has staged the last row of each key alone (`rows.BatchRows.last`), so that each comes once in staging. Or,
    without `sequence_by`, a key comes more than once, and its last row is written: if all its rows are of one partition,
    none is a delete, none breaks a rule by itself, and all have the same values of unique indexes. Then each of them is
    refused in its turn where the last is refused here, unless they change such a value: so a key that does comes once.
@@ -54,7 +56,7 @@ _CLAIM = ("lane", "number", "by_number", "by_text", "gone")
 _MOST_FAILURES = 6
 """The most failures in a row that lengthen the row of batches left out."""
 _FEW, _PART = 1000, 8
-"""Rows that change a value of a unique index are few, or a small part of the batch: or the long way is shorter."""
+"""At most `_FEW` rows, or one in `_PART`, may change a value of a unique index: with more, the long way is shorter."""
 
 
 class Chance:
@@ -117,9 +119,10 @@ class AtOnce:
         return self._tried(lambda: self._write(self._gathered() if self._repeated else rows))
 
     def write_judged(self, rows: int, judge: Callable[[Sequence[Known]], tuple[Step, set[int]]]) -> Step | None:
-        """Write these rows, where `judge` has judged them by what is known; returns that. None: as `write`.
+        """Write these rows as `judge` says, which is given what is known of their keys.
 
-        It also says of which keys, by their numbers, all rows are older.
+        `judge` returns its judgement, and the numbers of the keys of which all rows are older. Returns the judgement;
+        None as `write`.
         """
 
         def write() -> Step:

@@ -115,7 +115,10 @@ class Layout:
 
     @property
     def lets_last_alone(self) -> bool:
-        """Whether no rule of the table could see a row that a later row of its key replaces, but for `lets_replace`."""
+        """Whether the table has no rule that could see a row which a later row of its key replaces.
+
+        What values alone may break, `lets_replace` says of each batch.
+        """
         found, keys = self.relation, {target.name for target in self.key_targets}
         rules = found.checks or found.foreign or found.exclusions or found.ruled or found.watched or not found.plain
         return (

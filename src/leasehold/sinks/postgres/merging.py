@@ -6,7 +6,7 @@ the order of events. Where nothing is wrong with a batch, that takes two stateme
 another partition. If the statement for all others fails nevertheless, it is tried for each half of them, until what is
 left is few, which go row by row as well.
 
-Runs in the transaction of the batch, after the memory of its keys was locked.
+Runs in the transaction of the batch, and locks what is remembered of its keys itself.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ from leasehold.sinks.rules.rows import Rows
 from leasehold.sinks.rules.values import Converted, Unstorable, order_values
 
 _PIECE = 20_000
-"""Values that are brought into their form at once; a transaction in which nothing is said for long is ended."""
+"""Values that are brought into their form at once."""
 _SILENCE = 0.1
+"""Seconds without a word to the server, which ends a transaction that is silent for long."""
 
 
 class Readied:
@@ -102,8 +103,9 @@ class Last:
     judged: Judged | None
 
     def beside(self, known: Mapping[int, Claim]) -> tuple[Step, set[int]]:
-        """Which rows count beside what is known of keys, by their places in the order of keys, and keys of which none
-        does.
+        """Judge again beside `known`, the earlier claims by the number of the key (its place in `places`).
+
+        Returns the judgement, and the numbers of the keys of which no row counts.
         """
         assert self.judged is not None
         keys, places = self.rows.keys, self.places.to_pylist()

@@ -51,13 +51,17 @@ from leasehold.sinks.transactions import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The layout last checked, with what it was checked against, and how its batches went the short way since."""
+    """The layout last checked, with what it was checked against, and how its batches went the short ways since.
+
+    `chance` is of the short way of staged rows (`at_once`), `quick` of the last row of each key alone, and of rows that
+    are copied straight into the table.
+    """
 
     state: tuple[str, ...]
     schema: pa.Schema
     layout: Layout
     chance: Chance = field(default_factory=Chance, compare=False)
-    last_alone: Chance = field(default_factory=Chance, compare=False)
+    quick: Chance = field(default_factory=Chance, compare=False)
 
 
 class PostgresTransaction(ChangesBeside):
@@ -200,13 +204,6 @@ class PostgresTransaction(ChangesBeside):
         assert self.checked is not None
         layout, session = self.checked.layout, self._session
         began = time.monotonic()
-        staging = Staging(session, layout)
-        if self.staged_as != staging.signature:
-            staging.make()
-            self.staged_as = staging.signature
-        else:
-            staging.empty()
-        staging.sort_in_memory()
         rows: BatchRows | StagedRows
         if isinstance(kept, StagedKept):
             rows = StagedRows(session, layout, kept)
@@ -216,6 +213,7 @@ class PostgresTransaction(ChangesBeside):
         if isinstance(rows, BatchRows) and not past:
             merged = self._merged_last(layout, rows) if layout.keys else self._appended(layout, rows)
         if merged is None:
+            self._ready_staging(layout)
             staged = rows.fill(self.bookkeeping)
             filled = time.monotonic()
             merged = self._merged(layout, batch, order, staged, past=past) if staged.rows else Merged()
@@ -225,6 +223,16 @@ class PostgresTransaction(ChangesBeside):
         set_aside = rows.rejected(merged.broken)
         rows.end()
         return Tried(merged.applied, merged.superseded, set_aside)
+
+    def _ready_staging(self, layout: Layout) -> None:
+        """Make the temporary tables, or empty those that are there, and let the server sort in memory."""
+        staging = Staging(self._session, layout)
+        if self.staged_as != staging.signature:
+            staging.make()
+            self.staged_as = staging.signature
+        else:
+            staging.empty()
+        staging.sort_in_memory()
 
     def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
         tried = self.write_rows(batch, kept, order, past=True)
@@ -243,7 +251,7 @@ class PostgresTransaction(ChangesBeside):
         COPY knows no rules, and refuses a table with row security.
         """
         assert self.checked is not None
-        chance, session = self.checked.last_alone, self._session
+        chance, session = self.checked.quick, self._session
         if layout.relation.ruled or not chance.taken():
             return None
         try:
@@ -257,11 +265,12 @@ class PostgresTransaction(ChangesBeside):
         return merged
 
     def _merged_last(self, layout: Layout, rows: BatchRows) -> Merged | None:
-        """Stage and merge the last row of each key alone. None, with nothing staged or written, where that is wrong."""
+        """Stage and merge the last row of each key alone. None, with nothing written, where that is wrong."""
         assert self.checked is not None
-        chance, session = self.checked.last_alone, self._session
+        chance, session = self.checked.quick, self._session
         if session.spec.spread or not layout.lets_last_alone or not chance.taken() or (last := rows.last()) is None:
             return None
+        self._ready_staging(layout)
         rows.fill_last(last, self.bookkeeping)
         count, by_value = len(last.places), last.judged is not None
         it = AtOnce(session, layout, by_value=by_value, deletes=last.deletes, repeated=False)
@@ -275,8 +284,6 @@ class PostgresTransaction(ChangesBeside):
 
         merged = until_it_stays(write, ROLLED_BACK, self._patience)
         chance.note(went=merged is not None)
-        if merged is None:
-            Staging(session, layout).empty()
         return merged
 
     def _merged(self, layout: Layout, batch: Batch, order: TableOrder, filled: Filled, *, past: bool) -> Merged:
