@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.row_by_row import RowWriter
-from leasehold.sinks.rules.rows import Rows
+from leasehold.sinks.rules.rows import LastRows, Rows
 from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.sinks.sqlite import shape
 from leasehold.sinks.sqlite.rules import sees_each_row
 from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold.sinks.sqlite.writing import SqliteRows
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 from tests.sinks.streams import Delivered, Log, campaign, deliveries, logs, taken
 
@@ -97,6 +98,24 @@ def test_where_a_last_row_is_refused_each_row_is_tried(log: Log, delivered: Deli
             last.close()
             last.check(SCHEMA)
         deliver([(path, last), (each_path, each)], log, delivered, by_version=by_version, deletes=False)
+
+
+def test_last_rows_that_are_refused_are_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shape, "sees_each_row", lambda *_: False)
+    attempt, tried = SqliteRows.attempt_last, list[LastRows]()
+
+    def noted(rows: SqliteRows, left: LastRows) -> str | None:
+        tried.append(left)
+        return attempt(rows, left)
+
+    monkeypatch.setattr(SqliteRows, "attempt_last", noted)
+    run(tmp_path / "t.db", WITHOUT_C)
+    table = sink(tmp_path / "t.db")
+    for first in (0, 3):  # another batch tries anew
+        some = [E("a", number=first), E("c", number=first + 1), E("b", number=first + 2)]
+        assert table.apply(batch(some)) == BatchResult(applied=2, rejected=1)
+        assert len(tried) == 1 + first // 3
+    table.close()
 
 
 def test_rows_of_a_table_without_rules_are_not_written_one_after_the_other(

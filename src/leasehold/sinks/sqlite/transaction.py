@@ -25,8 +25,6 @@ from leasehold.sinks.rules.fence import Lane, Plan
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
-from leasehold.sinks.rules.row_by_row import Order, Written
-from leasehold.sinks.rules.rows import Rows
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
     identities,
@@ -39,7 +37,7 @@ from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import Layout, exists, fit
 from leasehold.sinks.sqlite.tables import MADE
 from leasehold.sinks.sqlite.upgrades import FORMAT, bring_up_to_date
-from leasehold.sinks.sqlite.writing import SqliteRows, write_rows
+from leasehold.sinks.sqlite.writing import Writing
 from leasehold.sinks.transactions import Outcome
 
 
@@ -153,46 +151,16 @@ class SqliteTransaction(ChangesBeside):
 
     def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
         layout, known = self._fitted_layout, memory.Known(self._connection, self._spec)
-        at_once = partial(self._write_last, by_value=order.kind is not None)
-        write = partial(writing.write, write_rows=self._write_rows, at_once=at_once)
-        return write(self._session, layout, batch, kept, plan, order, now, known)
+        mine = Writing(self._connection, self._spec, layout)
+        write = partial(writing.write, self._session, layout, batch, kept, plan, order, now, known, mine.write_rows)
+        return write() if order.kind is not None else write(at_once=mine.write_last)
 
     def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
         layout, known = self._fitted_layout, memory.Known(self._connection, self._spec)
-        return writing.write_again(self._session, layout, batch, kept, order, known, self._write_rows)
-
-    def _write_rows(self, rows: Rows, order: Order) -> Written:
-        return write_rows(self._table_of(rows), order)
-
-    def _table_of(self, rows: Rows) -> SqliteRows:
-        return SqliteRows(self._connection, self._spec, self._fitted_layout, rows)
+        mine = Writing(self._connection, self._spec, layout)
+        return writing.write_again(self._session, layout, batch, kept, order, known, mine.write_rows)
 
     @property
     def _fitted_layout(self) -> Layout:
         assert self.checked is not None
         return self.checked.layout
-
-    def _write_last(self, rows: Rows, *, by_value: bool) -> Written | None:
-        """Write the last row of each key, and remember it, with no look at what is known of the keys.
-
-        None, with nothing written, where rows have to be judged one after the other: ordered by a value, with a key
-        from two partitions, or with a row that the table refuses.
-        """
-        table, spec = self._table_of(rows), self._spec
-        if by_value or not table.takes_last_alone:
-            return None
-        left = rows.last_of_keys(one_lane=not spec.spread)
-        if left is None:
-            return None
-        noted = list(rows.remembered(left))
-        execute = self._connection.execute
-        execute("SAVEPOINT leasehold_last")
-        if (
-            memory.remember(self._connection, spec, noted, one_lane=not spec.spread) < len(noted)
-            or table.attempt_last(left) is not None
-        ):
-            execute("ROLLBACK TO leasehold_last")
-            execute("RELEASE leasehold_last")
-            return None
-        execute("RELEASE leasehold_last")
-        return Written(len(rows))

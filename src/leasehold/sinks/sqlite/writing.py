@@ -1,10 +1,10 @@
 """Writes the rows of a batch one after the other, quickly, and sets aside those that the table refuses.
 
-Owns the savepoints. Rows are tried in chunks (`rules.row_by_row`). Where no rule of the table could see a row that a
-later one of its key replaces (`sinks.sqlite.rules`), the last row of each key is written alone, in the order of the
-keys, which touches each page of the table once; if the table refuses one, all is undone and done in chunks. Refuses to
-go on when the table has ended the transaction itself (RAISE(ROLLBACK), ON CONFLICT ROLLBACK): by then the watermarks
-are undone too.
+Owns the savepoints of rows. Rows are tried in chunks (`rules.row_by_row`). Where no rule of the table could see a row
+that a later one of its key replaces (`sinks.sqlite.rules`), the last row of each key is written alone, in the order of
+the keys, which touches each page of the table once; if the table refuses one, all is undone and done in chunks.
+Refuses to go on when the table has ended the transaction itself (RAISE(ROLLBACK), ON CONFLICT ROLLBACK): by then the
+watermarks are undone too.
 
 Runs inside the one transaction of a batch, so nobody else can come between its steps; killed at any line
 it leaves nothing.
@@ -24,19 +24,61 @@ from leasehold.sinks.rules.ordering import Claim
 from leasehold.sinks.rules.row_by_row import Order, RowWriter, Written, two_partitions
 from leasehold.sinks.rules.rows import LastRows, Rows
 from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite import memory
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
 from leasehold.sinks.sqlite.shape import Layout
 
 
-def write_rows(table: SqliteRows, order: Order) -> Written:
-    """Write all rows, in the quickest way that has the outcome of one after the other. Raises as `RowWriter.write`."""
-    count = len(table.rows)
-    if table.takes_last_alone:
-        step = order.judge(0, count)
-        if step.stop == count and table.attempt_last(table.rows.left_by(step)) is None:
-            order.accept(step)
-            return Written(len(step.winners), step.superseded)
-    return RowWriter(table, count, order).write()
+class Writing:
+    """Writes the rows of one batch to the table of `spec`, on a connection that is in a transaction.
+
+    Each way has the outcome of writing one row after the other.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout) -> None:
+        self._connection = connection
+        self._spec = spec
+        self._layout = layout
+        self._takes_last_alone = layout.last_alone  # until the table has refused that once
+
+    def write_last(self, rows: Rows) -> Written | None:
+        """Write the last row of each key, and remember it, with no look at what is known of the keys.
+
+        For a batch that no value puts in order. None, with nothing written, where rows have to be judged one after the
+        other: with a key from two partitions, or with a row that the table refuses.
+        """
+        if not self._takes_last_alone:
+            return None
+        one_lane = not self._spec.spread
+        left = rows.last_of_keys(one_lane=one_lane)
+        if left is None:
+            return None
+        noted = list(rows.remembered(left))
+        execute = self._connection.execute
+        execute("SAVEPOINT leasehold_last")
+        all_noted = memory.remember(self._connection, self._spec, noted, one_lane=one_lane) == len(noted)
+        went = all_noted and self._went_last_alone(self._table_of(rows), left)
+        if not went:
+            execute("ROLLBACK TO leasehold_last")
+        execute("RELEASE leasehold_last")
+        return Written(len(rows)) if went else None
+
+    def write_rows(self, rows: Rows, order: Order) -> Written:
+        """Write all rows, in the quickest way that is left. Raises as `RowWriter.write`."""
+        table, count = self._table_of(rows), len(rows)
+        if self._takes_last_alone:
+            step = order.judge(0, count)
+            if step.stop == count and self._went_last_alone(table, rows.left_by(step)):
+                order.accept(step)
+                return Written(len(step.winners), step.superseded)
+        return RowWriter(table, count, order).write()
+
+    def _table_of(self, rows: Rows) -> SqliteRows:
+        return SqliteRows(self._connection, self._spec, self._layout, rows)
+
+    def _went_last_alone(self, table: SqliteRows, left: LastRows) -> bool:
+        self._takes_last_alone = table.attempt_last(left) is None
+        return self._takes_last_alone
 
 
 class SqliteRows:
@@ -47,11 +89,6 @@ class SqliteRows:
         self._spec = spec
         self._layout = layout
         self.rows = rows
-
-    @property
-    def takes_last_alone(self) -> bool:
-        """Whether the last row of each key may be written alone."""
-        return self._layout.last_alone
 
     def attempt(self, winners: Sequence[int]) -> str | None:
         return self._attempt(lambda: self._execute(winners))
