@@ -97,11 +97,9 @@ class AtOnce:
         self._repeated = repeated
         self._last = f"{STAGE} AS s JOIN {KEYS} AS k ON k.place = s.place" if repeated else f"{STAGE} AS s"
         self._watermark = session.names.of("leasehold_watermark")
-        self._is_row = layout.is_row("s")
-        values = zip(layout.keys, layout.key_targets, strict=True)
-        self._key_values = [key.value(f"s.c{place}") for place, key in values]
-        pairs = zip(layout.key_targets, self._key_values, strict=True)
-        self._order = ", ".join(target.sorted_by(value) for target, value in pairs)
+        self._key_values = layout.key_values("s")
+        self._is_row = layout.is_row_of(self._key_values)
+        self._order = layout.order(self._key_values)
 
     @property
     def is_possible(self) -> bool:

@@ -163,10 +163,24 @@ class Layout:
                 sizes.append(f"CASE WHEN t.{quoted(column.name)} IS NULL THEN 0 ELSE {column.width} END")
         return f"{' + '.join(sizes)} > {ROOM}"
 
+    def key_values(self, staged: str) -> list[str]:
+        """SQL for the values of the key, in the table, of the row that is staged behind this alias."""
+        pairs = zip(self.keys, self.key_targets, strict=True)
+        return [key.value(f"{staged}.c{place}") for place, key in pairs]
+
     def is_row(self, staged: str) -> str:
         """SQL for whether the table's row `t` is the one that is staged behind this alias."""
-        pairs = zip(self.keys, self.key_targets, strict=True)
-        return " AND ".join(f"t.{quoted(key.name)} = {key.value(f'{staged}.c{place}')}" for place, key in pairs)
+        return self.is_row_of(self.key_values(staged))
+
+    def is_row_of(self, values: Sequence[str]) -> str:
+        """SQL for whether the table's row `t` has these values of the key."""
+        pairs = zip(self.key_targets, values, strict=True)
+        return " AND ".join(f"t.{quoted(key.name)} = {value}" for key, value in pairs)
+
+    def order(self, values: Sequence[str]) -> str:
+        """SQL that sorts by these values of the key, in the order in which all writers go through keys."""
+        pairs = zip(self.key_targets, values, strict=True)
+        return ", ".join(key.sorted_by(value) for key, value in pairs)
 
     @property
     def drawn(self) -> tuple[str, ...]:

@@ -58,19 +58,16 @@ class Memory:
         keys = session.names.key_columns
         self._same = " AND ".join(f"m.{key} = k.{key}" for key in keys)
         self._keys = ", ".join(keys)
-        pairs = zip(layout.key_targets, keys, strict=True)
-        self._order = ", ".join(target.sorted_by(key) for target, key in pairs)
+        self._order = layout.order(keys)
 
     def gather(self) -> None:
         """Find the batch's last event of each key."""
-        values = ", ".join(
-            key.value(f"c{place}") for place, key in zip(self._layout.keys, self._layout.key_targets, strict=True)
-        )
+        values = ", ".join(self._layout.key_values("s"))
         last = "by_number DESC, by_text DESC, rank DESC, number DESC, " if self._by_value else ""
         self._session.run(
             f"INSERT INTO {KEYS} (kid, place, lane, rank, number, by_number, by_text, gone, {self._keys}) "
-            f"SELECT DISTINCT ON (kid) kid, place, lane, rank, number, by_number, by_text, gone, {values} FROM {STAGE} "
-            f"ORDER BY kid, {last}place DESC"
+            f"SELECT DISTINCT ON (kid) kid, place, lane, rank, number, by_number, by_text, gone, {values} "
+            f"FROM {STAGE} AS s ORDER BY kid, {last}place DESC"
         )
         self._session.run(f"ANALYZE {KEYS}")
 

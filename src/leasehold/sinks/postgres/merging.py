@@ -26,7 +26,6 @@ from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.memory import Memory
-from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE, Filled, Staging
 from leasehold.sinks.rules.ordering import Claim, KeyOrder, PastOrder
@@ -170,11 +169,10 @@ class Merge:
         """
         if not any(key.way.respells for key in self._layout.key_targets):
             return 0
-        keys = zip(self._layout.keys, self._layout.key_targets, strict=True)
-        values = ", ".join(key.value(f"c{place}") for place, key in keys)
+        values = ", ".join(self._layout.key_values("o"))
         return self._session.run(
             f"UPDATE {STAGE} AS s SET kid = same.kid FROM (SELECT place, min(kid) OVER (PARTITION BY {values}) AS kid "
-            f"FROM {STAGE}) AS same WHERE same.place = s.place AND same.kid <> s.kid"
+            f"FROM {STAGE} AS o) AS same WHERE same.place = s.place AND same.kid <> s.kid"
         )
 
     def _refuse_key(self, kid: int, reason: str) -> None:
@@ -222,9 +220,9 @@ class Merge:
         these = "k.kid >= %(first)s AND k.kid < %(end)s"
         if self._apart:  # what is set apart below is of keys that are not asked for again
             these += f" AND NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = k.kid)"
-        pairs = zip(self._layout.key_targets, self._session.names.key_columns, strict=True)
-        order = ", ".join(target.sorted_by(f"k.{key}") for target, key in pairs)
-        source, is_row = f"{KEYS} AS k JOIN {STAGE} AS s ON s.place = k.place", self._is_row("t", "k")
+        keys = [f"k.{key}" for key in self._session.names.key_columns]
+        order, is_row = self._layout.order(keys), self._layout.is_row_of(keys)
+        source = f"{KEYS} AS k JOIN {STAGE} AS s ON s.place = k.place"
         try:
             with self._session.savepoint():
                 if self._deletes:
@@ -251,10 +249,6 @@ class Merge:
             middle = (first + end) // 2
             self._merge(first, middle)
             self._merge(middle, end)
-
-    def _is_row(self, table: str, keys: str) -> str:
-        pairs = zip(self._layout.key_targets, self._session.names.key_columns, strict=True)
-        return " AND ".join(f"{table}.{quoted(target.name)} = {keys}.{column}" for target, column in pairs)
 
     def _count_merged(self, rows: int, *, once: bool) -> None:
         """How many rows would have been written one after the other, and how many were older than what was there."""

@@ -23,12 +23,12 @@ from leasehold.arrow_masks import true_places
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, flat, is_fit, key_numbers
+from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, flat, is_fit
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Claim, KeyOrder, Step, beside
-from leasehold.sinks.rules.rows import Rows
+from leasehold.sinks.rules.rows import Rows, key_numbers
 from leasehold.sinks.rules.values import Converted, Unstorable, order_values
 
 _PIECE = 20_000

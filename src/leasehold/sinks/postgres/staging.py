@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from leasehold.arrow_masks import nulled, true_places
+from leasehold.postgres.connections import Connection
 from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
@@ -168,18 +169,15 @@ def _without(column: Column, indices: Mapping[int, str]) -> Column:
     return nulled(column, mask)
 
 
-def key_numbers(columns: Sequence[Column], rows: int) -> pa.Array:
-    """A number for each row that is the same where all of these columns are, counted from 0 as keys first appear."""
-    numbers: Any = pa.array([0] * rows, pa.int64())
-    for column in columns:
-        codes = _codes(column)
-        numbers = pc.add(pc.multiply(numbers, rows + 1), codes)
-        numbers = _codes(numbers)
-    return numbers
-
-
-def _codes(column: Column) -> pa.Array:
-    return flat(column).dictionary_encode().indices.cast(pa.int64())
+def copy_csv(connection: Connection, into: str, rows: pa.Table) -> None:
+    """Copy rows, as they travel, into a table, which `into` names with its columns."""
+    with connection.cursor() as cursor, cursor.copy(f"COPY {into} FROM STDIN (FORMAT csv)".encode()) as copy:
+        for some in rows.to_batches(max_chunksize=20_000):
+            text = pa.BufferOutputStream()
+            csv.write_csv(some, text, csv.WriteOptions(include_header=False, quoting_style="needed"))
+            view = memoryview(text.getvalue())
+            for start in range(0, len(view), _BYTES):
+                copy.write(view[start : start + _BYTES])
 
 
 class Staging:
@@ -242,23 +240,13 @@ class Staging:
 
     def fill(self, rows: pa.Table) -> None:
         """Copy rows into the staging table; `rows` has its columns by their names, but for those left to defaults."""
-        self._copy(f"{STAGE} ({', '.join(rows.schema.names)})", rows)
+        copy_csv(self._session.connection, f"{STAGE} ({', '.join(rows.schema.names)})", rows)
 
     def fill_table(self, values: Sequence[Column]) -> None:
         """Copy rows of the layout's columns, as they travel, straight into the entity table."""
         names = ", ".join(quoted(target.name) for target in self._layout.targets)
         rows = pa.table({str(place): column for place, column in enumerate(values)})
-        self._copy(unsent(f"{self._session.names.table} ({names})"), rows)
-
-    def _copy(self, into: str, rows: pa.Table) -> None:
-        cursor = self._session.connection.cursor()
-        with cursor, cursor.copy(f"COPY {into} FROM STDIN (FORMAT csv)") as copy:
-            for some in rows.to_batches(max_chunksize=20_000):
-                text = pa.BufferOutputStream()
-                csv.write_csv(some, text, csv.WriteOptions(include_header=False, quoting_style="needed"))
-                view = memoryview(text.getvalue())
-                for start in range(0, len(view), _BYTES):
-                    copy.write(view[start : start + _BYTES])
+        copy_csv(self._session.connection, unsent(f"{self._session.names.table} ({names})"), rows)
 
     def analyze(self) -> None:
         """Have the server look at what the staging table is joined by."""

@@ -110,7 +110,7 @@ class Rows:
         lanes = pa.array([ids[lane] for lane in self.lanes], pa.int64())
         gone = pa.array([False] * len(self) if self.deletes is None else self.deletes, pa.bool_())
         places = pa.array(range(len(self)), pa.int64())
-        rows = pa.table({"key": _numbered(keys), "place": places, "lane": lanes, "gone": gone})
+        rows = pa.table({"key": key_numbers(keys, len(self)), "place": places, "lane": lanes, "gone": gone})
         groups = rows.group_by("key", use_threads=False).aggregate(
             [("place", "max"), ("lane", "min"), ("lane", "max"), ("gone", "any")]
         )
@@ -132,12 +132,17 @@ def _tuples(data: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(stored(column) for column in data.columns), strict=True))
 
 
-def _numbered(columns: Sequence[Any]) -> Any:
-    """One number for each distinct combination of the columns' values, this many times as it is there."""
-    codes = None
+def key_numbers(columns: Sequence[Any], rows: int) -> pa.Array:
+    """A number for each row that is the same where all of these columns are, counted from 0 as keys first appear."""
+    numbers: Any = pa.repeat(pa.scalar(0, pa.int64()), rows)
     for column in columns:
-        encoded = pc.dictionary_encode(column).combine_chunks()
-        numbers = encoded.indices.cast(pa.int64())
-        codes = numbers if codes is None else pc.add(pc.multiply(codes, len(encoded.dictionary)), numbers)
-        codes = pc.dictionary_encode(codes).indices.cast(pa.int64())  # small again: no product overflows
-    return codes
+        # Small again after each column: no product overflows.
+        numbers = _codes(pc.add(pc.multiply(numbers, rows + 1), _codes(column)))
+    return numbers
+
+
+def _codes(column: Any) -> Any:
+    encoded = pc.dictionary_encode(column)
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    return encoded.indices.cast(pa.int64())

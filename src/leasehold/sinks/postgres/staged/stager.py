@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Protocol
 
 import pyarrow as pa
-from pyarrow import csv
 
 from leasehold.errors import AlreadyInUse, SinkError, SinkUnavailable, UsageError
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
@@ -25,6 +24,7 @@ from leasehold.sinks.postgres.names import SHARED, STAGED, Names
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staged.cells import staged_piece, stored_columns
 from leasehold.sinks.postgres.staged.table import COLUMNS, RIGHTS
+from leasehold.sinks.postgres.staging import copy_csv
 from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.staged import StageReceipt, new_token, tallied
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 IDLE = 60
 """Seconds after which the server closes a worker's connection that nobody uses."""
-_BYTES = 1 << 18
 _IDLE = (
     "SELECT set_config(name, %s, false) FROM pg_settings WHERE name = 'idle_session_timeout' AND setting::integer = 0"
 )
@@ -76,13 +75,7 @@ class PostgresStager:
                         f"{self.schema}: let both have the same search path, in the URL"
                     )
                 table = unsent(Names(self.schema, self.spec).of(STAGED))
-                statement = f"COPY {table} ({', '.join(COLUMNS)}) FROM STDIN (FORMAT csv)"
-                with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-                    text = pa.BufferOutputStream()
-                    csv.write_csv(rows, text, csv.WriteOptions(include_header=False, quoting_style="needed"))
-                    view = memoryview(text.getvalue())
-                    for start in range(0, len(view), _BYTES):
-                        copy.write(view[start : start + _BYTES])
+                copy_csv(connection, f"{table} ({', '.join(COLUMNS)})", rows)
         except RolledBack as undone:
             raise SinkUnavailable(f"{connections.shown}: {undone}") from undone
 
