@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.campaigns import first
 from tests.sinks.events import SCHEMA, E, sink
 
 T = TypeVar("T", bound=Callable[..., Any])
+
+_TIME = pa.timestamp("us", "UTC")
 
 Log = dict[str, list[tuple[E, bool]]]
 """Per partition its events in order, and whether each can be parsed."""
@@ -92,6 +98,22 @@ def taken(log: Log, ranges: Sequence[tuple[str, int, int, int]]) -> tuple[list[E
             if first <= e.number < end
         ]
     )
+
+
+def known_by_chance(it: Batch, some: Iterable[E], seed: int) -> Batch:
+    """The batch of these rows with identities, which events may share. Those of an event follow from the seed alone."""
+    events = sorted({(e.hub, e.partition, e.number) for e in some})
+    chances = [Random(f"{seed} {event}") for event in events]
+    rows = pa.table(
+        {
+            "hub": pa.array([hub for hub, _, _ in events], pa.string()),
+            "partition": pa.array([partition for _, partition, _ in events], pa.string()),
+            "sequenceNumber": pa.array([number for _, _, number in events], pa.int64()),
+            "identity": pa.array([chance.choice(["x", "y", "z", None]) for chance in chances], pa.string()),
+            "enqueuedTime": pa.array([chance.randrange(200) * 1_000_000 for chance in chances], _TIME),
+        }
+    )
+    return replace(it, identities=Identities(rows, "id", window=60.0))
 
 
 def split(some: Sequence[tuple[E, bool]]) -> tuple[list[E], list[E]]:

@@ -24,7 +24,7 @@ from leasehold.sinks.sqlite.rules import sees_each_row
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.writing import SqliteRows
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
-from tests.sinks.streams import Delivered, Log, campaign, deliveries, logs, taken
+from tests.sinks.streams import Delivered, Log, campaign, deliveries, known_by_chance, logs, taken
 
 PLAIN = "CREATE TABLE flights (tail TEXT NOT NULL PRIMARY KEY, status TEXT, slot INTEGER, note TEXT DEFAULT 'new')"
 """Batches do not bind `note`."""
@@ -64,12 +64,20 @@ def applied(table: SqliteSink, it: Any) -> BatchResult | str:
 
 
 def deliver(
-    made: list[tuple[Path, SqliteSink]], log: Log, delivered: Delivered, *, by_version: bool, deletes: bool
+    made: list[tuple[Path, SqliteSink]],
+    log: Log,
+    delivered: Delivered,
+    *,
+    by_version: bool,
+    deletes: bool,
+    seed: int | None = None,
 ) -> None:
-    """Apply batches to all of these tables: after each one they are alike."""
+    """Apply batches to all of these tables: after each one they are alike. With a seed, events have identities."""
     for ranges in delivered:
         good, bad = taken(log, ranges)
         it = batch(good, by_version=by_version, deletes=deletes, rejected=bad)
+        if seed is not None:
+            it = known_by_chance(it, [*good, *bad], seed)
         results = [applied(table, it) for _, table in made]
         assert results == results[:1] * len(made)
         kept = [left(path) for path, _ in made]
@@ -85,6 +93,16 @@ def deliver(
 def test_the_outcome_is_that_of_each_row(log: Log, delivered: Delivered, by_version: bool, deletes: bool) -> None:
     with tables(PLAIN, EACH) as made:
         deliver(made, log, delivered, by_version=by_version, deletes=deletes)
+
+
+@pytest.mark.parametrize("by_version", [False, True])
+@campaign(15, 2000)
+@given(log=logs(), delivered=deliveries, seed=st.integers(0, 99))
+def test_the_outcome_is_that_of_each_row_where_duplicates_are_dropped(
+    log: Log, delivered: Delivered, seed: int, by_version: bool
+) -> None:
+    with tables(PLAIN, EACH) as made:
+        deliver(made, log, delivered, by_version=by_version, deletes=False, seed=seed)
 
 
 @pytest.mark.parametrize("by_version", [False, True])

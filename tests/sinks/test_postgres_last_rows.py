@@ -14,6 +14,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.model import EventRange
@@ -27,7 +28,7 @@ from leasehold.sinks.rules.values import convert, most_json
 from tests.sinks.events import SCHEMA, E, Model, batch
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.sinks.random_tables import ANY
-from tests.sinks.streams import Delivered, Log, campaign, deliveries, logs, taken
+from tests.sinks.streams import Delivered, Log, campaign, deliveries, known_by_chance, logs, taken
 
 COLUMNS = "tail text PRIMARY KEY, status text, slot bigint, note text DEFAULT 'new'"
 """Batches have no values for `note`."""
@@ -102,10 +103,28 @@ def applied(table: PostgresSink, it: Batch) -> BatchResult | str:
 def test_the_outcome_is_that_of_the_other_ways(
     tables: Tables, log: Log, delivered: Delivered, by_version: bool, deletes: bool
 ) -> None:
+    all_come_to_the_same(tables, log, delivered, by_version=by_version, deletes=deletes)
+
+
+@pytest.mark.parametrize("by_version", [False, True])
+@campaign(6, 1500, unfit=ANY)
+@given(log=logs(), delivered=deliveries, seed=st.integers(0, 99))
+def test_the_outcome_is_that_of_the_other_ways_where_duplicates_are_dropped(
+    tables: Tables, log: Log, delivered: Delivered, seed: int, by_version: bool
+) -> None:
+    all_come_to_the_same(tables, log, delivered, by_version=by_version, deletes=False, seed=seed)
+
+
+def all_come_to_the_same(
+    tables: Tables, log: Log, delivered: Delivered, *, by_version: bool, deletes: bool, seed: int | None = None
+) -> None:
+    """Apply batches to all of these tables: after each one they are alike. With a seed, events have identities."""
     tables.empty()
     for ranges in delivered:
         good, bad = taken(log, ranges)
         it = batch(good, by_version=by_version, deletes=deletes, rejected=bad)
+        if seed is not None:
+            it = known_by_chance(it, [*good, *bad], seed)
         results = [applied(table, it) for table in tables.sinks]
         assert results == results[:1] * len(results)
         kept = [tables.left(name) for name in NAMES]
