@@ -1,4 +1,4 @@
-"""From the ranges of a batch to its rows: the one action of a batch, and the plan that it executes.
+"""From the ranges of a batch to its rows: the action that computes them, and the plan that it executes.
 
 Owns which plan that is. The plan is made once for each number of tasks and executed again for every batch where that is
 right: where each row is computed from nothing but that row, and tasks find their order in the job. Elsewhere it is made
@@ -63,7 +63,7 @@ def evaluated(
     jobs: Jobs,
     collect: Collect = to_arrow,
 ) -> Evaluated:
-    """The rows that `prepared` gives for this order, staged by the tasks, or here: the one action of a batch.
+    """The rows that `prepared` gives for this order, staged by the tasks, or here: the action that computes them.
 
     `source` are the events as the tasks read them, `good` those of them that have been read from their bodies.
     `collect` gives the rows that come here. Raises `StaleBatch` where a task of the order has not run, and whatever the
@@ -126,8 +126,7 @@ class Evaluation:
     def __init__(self, jobs: Jobs, transform: Transform, table: EvaluatesRows, *, name: str, lasting: bool) -> None:
         self._jobs, self._transform, self._table, self._name = jobs, transform, table, name
         self._lasting = lasting and jobs.plan_lasts
-        self._plans: dict[int, Prepared] = {}
-        self._picked: dict[int, Picked | None] = {}
+        self._plans: dict[int, tuple[Prepared, Picked | None]] = {}
 
     def __call__(self, order: Order) -> Evaluated:
         """Read, transform and fetch what this order says. Raises whatever that raises."""
@@ -145,16 +144,16 @@ class Evaluation:
     def _evaluated(self, order: Order) -> Evaluated:
         source = self._jobs.events(order)
         good = source.where(F.col(REASON).isNull()).drop(REASON) if REASON in source.columns else source
-        prepared = self._plan(order, good)
-        collect = collecting(self._picked.get(len(order.tasks)), order, self._jobs)
-        return evaluated(self._table, prepared, source, good, order, self._jobs, collect)
+        prepared, picks = self._plan(order, good)
+        return evaluated(self._table, prepared, source, good, order, self._jobs, collecting(picks, order, self._jobs))
 
-    def _plan(self, order: Order, events: DataFrame) -> Prepared:
+    def _plan(self, order: Order, events: DataFrame) -> tuple[Prepared, Picked | None]:
+        """The plan for this many tasks, and what it only picks of the events, where it lasts."""
         tasks = len(order.tasks)
         if tasks in self._plans:
             return self._plans[tasks]
         prepared = self._table.prepare(self._transform(events))
-        if self._lasting:
-            self._plans[tasks] = prepared
-            self._picked[tasks] = picked(prepared.df, events)
-        return prepared
+        if not self._lasting:
+            return prepared, None
+        self._plans[tasks] = prepared, picked(prepared.df, events)
+        return self._plans[tasks]

@@ -12,7 +12,6 @@ Like all that looks at a plan this promises nothing over Spark Connect: see `row
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType
 
+from leasehold.spark.plan.row_wise import class_name, listed
 from leasehold.spark.session.versions import arrow_schema, schema_of
 
 EXACT_CASTS = frozenset(
@@ -61,13 +61,13 @@ def picked(df: DataFrame, events: DataFrame) -> Picked | None:
 
 def _places(plan: Any, source: list[int]) -> tuple[int, ...] | None:
     """Where the columns of a plan are among those of the source; None where it is no picking of them."""
-    columns = list(_listed(plan.output()))
-    if _name(plan) == "Project":
-        columns = [_behind(column) for column in _listed(plan.projectList())]
+    columns = list(listed(plan.output()))
+    if class_name(plan) == "Project":
+        columns = [_behind(column) for column in listed(plan.projectList())]
         plan = plan.children().apply(0)
-    if _name(plan) not in ("MapInArrow", "PythonMapInArrow") or _ids(plan) != source:
+    if class_name(plan) not in ("MapInArrow", "PythonMapInArrow") or _ids(plan) != source:
         return None
-    if any(_name(column) != "AttributeReference" for column in columns):
+    if any(class_name(column) != "AttributeReference" for column in columns):
         return None
     return tuple(source.index(column.exprId().id()) for column in columns)
 
@@ -75,7 +75,7 @@ def _places(plan: Any, source: list[int]) -> tuple[int, ...] | None:
 def _behind(expression: Any) -> Any:
     """What an expression gives another name or type to, or itself."""
     for wrapping in ("Alias", "Cast"):
-        if _name(expression) == wrapping:
+        if class_name(expression) == wrapping:
             expression = expression.child()
     return expression
 
@@ -85,13 +85,4 @@ def _is_exact(given: DataType, wanted: DataType) -> bool:
 
 
 def _ids(plan: Any) -> list[int]:
-    return [column.exprId().id() for column in _listed(plan.output())]
-
-
-def _name(node: Any) -> str:
-    return str(node.getClass().getSimpleName())
-
-
-def _listed(sequence: Any) -> Iterator[Any]:
-    for position in range(sequence.size()):
-        yield sequence.apply(position)
+    return [column.exprId().id() for column in listed(plan.output())]

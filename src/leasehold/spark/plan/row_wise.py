@@ -1,7 +1,7 @@
 """The look into a DataFrame's plan: whether it handles each row by itself, and which columns it reads.
 
-Owns each use of a DataFrame's Java side. Promises nothing over Spark Connect, which has none: whoever calls asks
-`versions.is_connect` first.
+Owns, with `picking`, each use of a DataFrame's Java side. Promises nothing over Spark Connect, which has none: whoever
+calls asks `versions.is_connect` first.
 
 A plan may be executed again for the next batch only where it computes each row from nothing but that row. With a
 shuffle Spark keeps the shuffle's files and gives the first batch's rows again; `current_timestamp()` is a constant of
@@ -56,9 +56,8 @@ def check_row_wise(transformed: DataFrame) -> None:
 
 def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
-    children = plan.children()
-    for position in range(children.size()):
-        yield from _nodes(children.apply(position))
+    for child in listed(plan.children()):
+        yield from _nodes(child)
 
 
 def used_columns(transformed: DataFrame, source_columns: Iterable[str]) -> set[str]:
@@ -66,10 +65,8 @@ def used_columns(transformed: DataFrame, source_columns: Iterable[str]) -> set[s
     plan = transformed._jdf.queryExecution().optimizedPlan()
     used = set()
     for node in _nodes(plan):
-        references = node.references().toSeq()
-        used |= {references.apply(position).name().lower() for position in range(references.size())}
-    output = plan.output()
-    used |= {output.apply(position).name().lower() for position in range(output.size())}
+        used |= {column.name().lower() for column in listed(node.references().toSeq())}
+    used |= {column.name().lower() for column in listed(plan.output())}
     return {column for column in source_columns if column.lower() in used}  # named as the query writes them
 
 
@@ -79,26 +76,31 @@ def is_repeatable(df: DataFrame) -> bool:
     if "Exchange" in execution.executedPlan().toString():
         return False
     return not any(
-        _changes(expression) for node in _nodes(execution.analyzed()) for expression in _listed(node.expressions())
+        _changes(expression) for node in _nodes(execution.analyzed()) for expression in listed(node.expressions())
     )
 
 
 def is_always_empty(df: DataFrame) -> bool:
     """Whether Spark reads nothing for a DataFrame, since it has no rows whatever there is (`WHERE false`)."""
     plan = df._jdf.queryExecution().optimizedPlan()
-    return str(plan.getClass().getSimpleName()) == "LocalRelation" and bool(plan.data().isEmpty())
+    return class_name(plan) == "LocalRelation" and bool(plan.data().isEmpty())
 
 
 def _changes(expression: Any) -> bool:
     """Whether an expression gives another value each time, or one for a whole query."""
     if not expression.deterministic():
         return True
-    name = expression.getClass().getSimpleName()
-    if name.startswith(("Current", "Now", "LocalTimestamp", "UnixTimestampNow")):
+    if class_name(expression).startswith(("Current", "Now", "LocalTimestamp", "UnixTimestampNow")):
         return True
-    return any(_changes(child) for child in _listed(expression.children()))
+    return any(_changes(child) for child in listed(expression.children()))
 
 
-def _listed(sequence: Any) -> Iterator[Any]:
+def class_name(node: Any) -> str:
+    """The name of the Java class of a plan's node, or of an expression, without its package."""
+    return str(node.getClass().getSimpleName())
+
+
+def listed(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
     for position in range(sequence.size()):
         yield sequence.apply(position)

@@ -269,7 +269,7 @@ class EntityTable:
         return Prepared(df, tuple(expressions))
 
     def evaluate(self, prepared: Prepared, collect: Collect = to_arrow) -> Batch:
-        """Compute the rows: the one action of a batch."""
+        """Compute the rows, by one action of Spark."""
         return self._reading(prepared).batch_of(collect(prepared.df))
 
     def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None:

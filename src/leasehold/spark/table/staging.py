@@ -90,7 +90,7 @@ class Staging:
         ranges: Sequence[EventRange] | None,
         beside: Beside,
     ) -> StagedBatch | None:
-        """Evaluate rows and stage them, as the one action of a batch; None where that does not work out.
+        """Evaluate rows and stage them, by one action of Spark; None where that does not work out.
 
         Without `ranges` they go from the first to the last row of each partition. Raises what the evaluation and
         `beside` raise.
