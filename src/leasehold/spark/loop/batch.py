@@ -148,27 +148,18 @@ class MicroBatch:
         """What an event of each partition weighs in bytes, as far as the tasks have told."""
         if self._saved is not None:
             return self._saved.weights
-        try:
-            return sizes(self.receipts() or {})
-        except StaleBatch:  # its user has not evaluated all of it
-            return {}
+        return sizes(self._told())
 
     def times(self) -> dict[str, tuple[int, float]]:
         """When the last event of each partition was enqueued, as far as the tasks have told (`Receipt.times`)."""
         if self._saved is not None:
             return self._saved.times
-        try:
-            return last_times(self.receipts() or {})
-        except StaleBatch:
-            return {}
+        return last_times(self._told())
 
     def parts(self) -> dict[str, float]:
         """What tasks and tables tell of the time that its rows took, in seconds (`BatchDone.parts`)."""
-        try:
-            told = parts((self.receipts() or {}).values())
-            return told if self._computing is None else with_transform(told, self._computing)
-        except StaleBatch:
-            return {}
+        told = parts(self._told().values())
+        return told if self._computing is None else with_transform(told, self._computing)
 
     def producers(self) -> tuple[tuple[str, str], ...]:
         """The trace contexts of the events, as far as tasks have read them: pairs of `traceparent` and `tracestate`.
@@ -177,10 +168,14 @@ class MicroBatch:
         """
         if self._saved is not None:
             return self._saved.producers
+        return put_together(receipt.producers for receipt in self._told().values())
+
+    def _told(self) -> dict[int, Receipt]:
+        """What the tasks have told; nothing where they cannot, or where the user has not evaluated all of the batch."""
         try:
-            return put_together(receipt.producers for receipt in (self.receipts() or {}).values())
+            return self.receipts() or {}
         except StaleBatch:
-            return ()
+            return {}
 
     def with_table(self, table: MetTable, work: Callable[[], T]) -> T | None:
         """What `work` does with the batch for a table; None, and no error, where the batch is abandoned."""
