@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import random
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from leasehold.errors import DataLoss, EndWentBack, PartitionTaken, RangeTooLarge, ReaderDisconnected
+from leasehold.errors import PartitionTaken, RangeTooLarge, ReaderDisconnected
 from leasehold.hubs.base import Hub
 from leasehold.model import EventRange
 from leasehold.spark.loop.orders import Receipt, TaskOrder
@@ -35,7 +34,9 @@ from leasehold.spark.plan.reading import (
     PAUSES,
     REASON,
     ReadFor,
+    check_complete,
     owned_batches,
+    pause_before_reading_on,
     shared_hub,
     superseded,
     taken_by_others,
@@ -95,7 +96,8 @@ def run_task(
             if spec.links:
                 note_producers(batch.column("properties"), tally.producers)
             yield from _out(spec, batch, one.owner_level, tally)
-        _check_whole(hub, one, rows)
+        if rows < len(one):
+            check_complete(hub, one, IN_LOOP)
 
 
 def _timed(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -147,10 +149,7 @@ def _events(
         except ReaderDisconnected as error:
             if spec.read_for is not None and _is_taken(hub, one, spec.read_for):
                 raise PartitionTaken(one.partition, one.owner_level) from error
-            seconds = next(pauses, None)
-            if seconds is None:
-                raise
-            pause(seconds * (0.5 + random.random()))
+            pause_before_reading_on(pauses, error, pause)
             left = replace(left, start=error.position)
         else:
             left = replace(left, start=part.end)
@@ -198,17 +197,6 @@ def _out(spec: ReadSpec, batch: pa.RecordBatch, owner_level: int, tally: Tally) 
     good = good.filter(read.reasons.is_null())
     if good.num_rows:
         yield good
-
-
-def _check_whole(hub: Hub, one: ReadRange, rows: int) -> None:
-    """Fewer events than numbers is a loss if the hub begins later now; else the hub has gaps (compaction)."""
-    if rows >= len(one):
-        return
-    known = hub.partition_properties([one.partition])[one.partition]
-    if known.end < one.end:
-        raise EndWentBack(one.partition, one.end, known.end)
-    if known.begin > one.start:
-        raise DataLoss(one.partition, one.start, known.begin, IN_LOOP)
 
 
 @functools.cache

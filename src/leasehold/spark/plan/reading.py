@@ -14,7 +14,7 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -129,15 +129,28 @@ def read_ranges(
                 if read_for is not None and superseded(hub, one, read_for):
                     logger.warning("%s %d of %d events of the range were read", error, rows, len(one))
                     break
-                pause = next(pauses, None)
-                if pause is None:
-                    raise
-                time.sleep(pause * (0.5 + random.random()))
+                pause_before_reading_on(pauses, error, time.sleep)
                 left = replace(one, start=error.position)
             else:
                 left = None
         if left is None and rows < len(one):
-            _check_complete(hub, one, fail_on_data_loss)
+            try:
+                check_complete(hub, one)
+            except DataLoss as loss:
+                if fail_on_data_loss:
+                    raise
+                said = "partition %s: events [%d, %d) are gone from the hub (retention)"
+                logger.warning(said, loss.partition, loss.start, loss.end)
+
+
+def pause_before_reading_on(
+    pauses: Iterator[float], error: ReaderDisconnected, pause: Callable[[float], object]
+) -> None:
+    """Pause once more before a range is read on. Raises `error` where none of `pauses` is left."""
+    seconds = next(pauses, None)
+    if seconds is None:
+        raise error
+    pause(seconds * (0.5 + random.random()))
 
 
 def owned_batches(
@@ -188,19 +201,14 @@ def with_level(batch: pa.RecordBatch, owner_level: int, columns: Sequence[str]) 
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def _check_complete(hub: Hub, one: ReadRange, fail_on_data_loss: bool) -> None:
-    """Fewer events than numbers is a loss if the hub begins later now; else the hub has gaps (compaction)."""
+def check_complete(hub: Hub, one: ReadRange, remedy: str = "") -> None:
+    """Find out why a range has given fewer events than it has numbers.
+
+    The hub has gaps (compaction), unless it begins later by now: then events are lost. Raises `DataLoss`, which says
+    the remedy, and `EndWentBack`.
+    """
     known = hub.partition_properties([one.partition])[one.partition]
     if known.end < one.end:
         raise EndWentBack(one.partition, one.end, known.end)
-    begin = known.begin
-    if begin <= one.start:
-        return
-    if fail_on_data_loss:
-        raise DataLoss(one.partition, one.start, min(begin, one.end))
-    logger.warning(
-        "partition %s: events [%d, %d) are gone from the hub (retention)",
-        one.partition,
-        one.start,
-        min(begin, one.end),
-    )
+    if known.begin > one.start:
+        raise DataLoss(one.partition, one.start, min(known.begin, one.end), remedy)
