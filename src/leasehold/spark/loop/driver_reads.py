@@ -3,7 +3,7 @@
 Owns which batches these are, and the thread that reads them, by the same function that runs in tasks. Their rows are
 the events as they are read, so none of the user's code runs here. A batch is one that a single task would read: the
 driver would read the ranges of several tasks one after another. The weight of its events is known, and a batch that
-turns out to be heavier is left to the tasks.
+turns out to be far heavier is left to the tasks.
 
 Concurrency: the thread that evaluates batches waits for the read, and stops waiting once another thread has cancelled
 the batch. The read ends once the hub answers or its client gives up: it looks at `cancelled` after each answer and
@@ -28,7 +28,8 @@ from leasehold.spark.loop.tasks import ReadSpec, Tally, receipt_of, run_task
 from leasehold.spark.loop.worker import Worker
 
 FEW_EVENTS, FEW_BYTES = 10_000, 16 * 2**20
-"""The driver reads at most this much of a batch."""
+"""The driver itself reads batches of at most this much, by what is known before, and leaves one that turns out to have
+more than twice these bytes."""
 _LOOK = 0.1
 """Seconds between two looks at whether the batch is cancelled."""
 
@@ -103,7 +104,7 @@ class DriverReads:
 
 
 def _read(spec: ReadSpec, order: Order, cancelled: threading.Event) -> Read | None:
-    """The events of an order of one task; None if they are heavier than those before them let expect."""
+    """The events of an order of one task; None if they have more than twice `FEW_BYTES`."""
 
     def pause(seconds: float) -> None:
         cancelled.wait(seconds)

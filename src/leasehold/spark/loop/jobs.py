@@ -72,7 +72,7 @@ class Jobs(Protocol):
         ...
 
     def cancel(self, group: str) -> None:
-        """End what runs under these words, in whatever thread."""
+        """Cancel the jobs of this group, in whatever thread."""
         ...
 
     def alive(self) -> bool:

@@ -2,7 +2,7 @@
 
 Owns their form: each value is an Arrow stream of about `CHUNK_BYTES` of events, compressed where Arrow here can, since
 the JVM copies it several times. Promises the same events in the same order. A value is far below the 2 GB that one may
-have, unless an event is not: a task reads no more than some megabytes at a time (`tasks.py`).
+have, unless a single event is that large: a task reads no more than some megabytes at a time (`tasks.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The thread in which batches are evaluated.
+"""A thread that is given one thing after the other to do.
 
-Owns one thread and what it is given to do, one thing after the other. A daemon: what hangs in it never keeps the
-process from ending. Whatever is raised there, SystemExit included, comes out of the future and ends nothing else.
+Owns the thread, in which a loop evaluates or reads batches, and what it has still to do. A daemon: what hangs in it
+never keeps the process from ending. Whatever is raised there, SystemExit included, comes out of the future and ends
+nothing else.
 """
 
 from __future__ import annotations
