@@ -17,6 +17,7 @@ from leasehold.errors import PipelineFailed
 from leasehold.hubs.log.hub import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
+from leasehold.spark.loop.warming import WarmUp
 from leasehold.spark.pipeline import Progress
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.fleet import Fleet
@@ -83,6 +84,26 @@ def test_a_stop_leaves_a_batch_for_which_the_hub_does_not_answer(
             answers.set()
     (record,) = SqliteStore(tmp_path / "stores.db").list_ownership(place.kind.hub.consumer_group("$Default")).records
     assert (record.owner_id, record.failures, record.last_error) == ("", 0, "")
+    place.kind.close()
+
+
+def test_nothing_is_claimed_before_a_job_has_run(
+    tmp_path: Path, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance whose cluster has no room for it takes nothing from the others."""
+    place = Place(tmp_path, Log(tmp_path, 1))
+    place.send("0", '{"id":"a","n":1}')
+    store, group = SqliteStore(tmp_path / "stores.db"), place.kind.hub.consumer_group("$Default")
+    wait, owned = WarmUp.wait, []
+
+    def looks_then(warm_up: WarmUp, stop: threading.Event) -> None:
+        wait(warm_up, stop)
+        listing = store.list_ownership(group)
+        owned.append((listing.records, listing.presences))
+
+    monkeypatch.setattr(WarmUp, "wait", looks_then)
+    assert new_run(tmp_path / "p.toml").run(threading.Event()).totals.applied == 1
+    assert [(len(records), len(presences)) for records, presences in owned] == [(0, 0)]
     place.kind.close()
 
 

@@ -158,9 +158,9 @@ class PipelineRun:
             delayed=self._say_waiting,
         )
         try:
+            warm_up.wait(stop)  # without a worker, nothing is taken from instances that have one
             engine.start()
             self._engine = engine
-            warm_up.wait(stop)
             self._run_engine(engine, evaluation)
         finally:
             if isinstance(self._table, HandledOfFile):

@@ -2,8 +2,9 @@
 
 Owns one job of no meaning, in a thread of its own, so that the first batch finds a worker that has imported what tasks
 need, and a Java that has handed Arrow back and forth. It is one worker, which is all that small batches need: so the
-first batch waits for it, or Spark would start another one. Where the job fails, the first batch fails for the same
-reason, and tells it. A stop ends the waiting, and the end of the session the job: whoever has ended the session waits
+first batch waits for it, or Spark would start another one; and so does the first claim, so that an instance for which a
+cluster has no room takes nothing from the others. Where the job fails, the first batch fails for the same reason, and
+tells it. A stop ends the waiting, and the end of the session the job: whoever has ended the session waits
 for the thread too, since Python aborts if it ends while a thread is in Arrow's code.
 
 Not over Spark Connect, whose workers belong to the server.
