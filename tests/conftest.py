@@ -18,6 +18,7 @@ from tests.spark_sessions import uses_session
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
+    from tests.hubs.kafka_cluster import Cluster
     from tests.sharing_out import FewSessions
     from tests.sinks.postgres import Place
     from tests.stores.azurite import Azurite
@@ -119,6 +120,20 @@ def azurite() -> Iterator["Azurite"]:
 
     with azurite_for_all() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator["Cluster"]:
+    """The Kafka cluster of this worker. A test takes topics of its own, and never kills, stops or fails it.
+
+    Not one for all workers: it is told by its input what to do, and only the process that started it has that. It
+    starts in a tenth of a second.
+    """
+    from tests.hubs.kafka_cluster import Cluster
+
+    cluster = Cluster()
+    yield cluster
+    cluster.kill()
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, TopicPartition
 
@@ -15,13 +13,6 @@ from leasehold.hubs import open_hub
 from leasehold.stores import open_store
 from leasehold.testing.hubs.fixtures import numbered
 from tests.hubs.kafka_cluster import Cluster
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster()
-    yield cluster
-    cluster.kill()
 
 
 def committed(cluster: Cluster, topic: str, group: str, offsets: dict[int, int]) -> None:

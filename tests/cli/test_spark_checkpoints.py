@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,13 +41,6 @@ def folder(tmp_path: Path) -> Path:
 
 def write(folder: Path, batch: int, *sources: str, version: str = "v1") -> None:
     (folder / "offsets" / str(batch)).write_text("\n".join([version, "{}", *sources]))
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster()
-    yield cluster
-    cluster.kill()
 
 
 def imported(store: str, folder: Path, *more: str) -> Result:

@@ -12,7 +12,6 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from tests.doc_blocks.scene import Scene
-from tests.hubs.kafka_cluster import Cluster
 
 
 @pytest.fixture
@@ -31,10 +30,8 @@ def servers(request: pytest.FixtureRequest, scene: Scene) -> Scene:
         elif name == "azurite":
             scene.environment["AZURITE"] = request.getfixturevalue("azurite").connection_string
         elif name == "kafka":
-            cluster = Cluster()
-            scene.stack.callback(cluster.kill)
-            topic = cluster.topic()
-            scene.instead["kafka://broker-1:9092,broker-2:9092/flights"] = cluster.url(topic)
+            cluster = request.getfixturevalue("cluster")
+            scene.instead["kafka://broker-1:9092,broker-2:9092/flights"] = cluster.url(cluster.topic())
         else:
             assert name == "service_bus"
             _add_service_bus(scene)

@@ -46,13 +46,6 @@ FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, PRODUCE = 1, 2, 3, 8, 0
 """Numbers of requests in Kafka's protocol."""
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster()
-    yield cluster
-    cluster.kill()
-
-
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call has to hurry. Where none can succeed, because nobody answers, the test says so with `waits`."""

@@ -30,13 +30,6 @@ SHARED = 4
 """Partitions of a topic that is read through one consumer here."""
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster()
-    yield cluster
-    cluster.kill()
-
-
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("REQUEST", "TRANSFER"):

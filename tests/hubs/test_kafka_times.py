@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,13 +14,6 @@ from leasehold.testing.hubs.fixtures import numbered
 from tests.hubs.kafka_cluster import Cluster
 from tests.hubs.kafka_configs import ConfigRelay
 from tests.waiting import PATIENCE
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster()
-    yield cluster
-    cluster.kill()
 
 
 @pytest.fixture(autouse=True)

@@ -248,24 +248,20 @@ def test_a_queue_goes_into_an_event_hub_too(server: ServiceBusServer, monkeypatc
 
 
 def test_into_kafka_a_message_may_come_twice_and_says_so(
-    server: ServiceBusServer, monkeypatch: pytest.MonkeyPatch
+    server: ServiceBusServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its queue and number are the same, so that `deduplicate_by` of a pipeline drops the second."""
     monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", f"{PATIENCE:g}s")
     server.send("orders", *"abc", session_id="s")
-    cluster = Cluster()
-    try:
-        target = cluster.url(cluster.topic(2))
-        with closing(open_queue(url(server))) as queue, closing(open_hub(target)) as hub:
-            mover = Bridge(queue, hub, key_of=key_by("session"), say=print, pause=lambda seconds: False)
-            held = received(queue, 3)
-            assert mover._sent(held) == 3  # and now this process ends without completing
-            queue.abandon(held)
-            ran = CliRunner().invoke(app, ["bridge", url(server), target, "--key", "session", "--until-empty"])
-            assert ran.exit_code == 0, ran.output
-            found = rows(hub)
-    finally:
-        cluster.kill()
+    target = cluster.url(cluster.topic(2))
+    with closing(open_queue(url(server))) as queue, closing(open_hub(target)) as hub:
+        mover = Bridge(queue, hub, key_of=key_by("session"), say=print, pause=lambda seconds: False)
+        held = received(queue, 3)
+        assert mover._sent(held) == 3  # and now this process ends without completing
+        queue.abandon(held)
+        ran = CliRunner().invoke(app, ["bridge", url(server), target, "--key", "session", "--until-empty"])
+        assert ran.exit_code == 0, ran.output
+        found = rows(hub)
     assert [row["body"] for row in found] == [b"a", b"b", b"c"] * 2
     names = [dict(row["properties"]) for row in found]
     assert names[:3] == names[3:]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import tomllib
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -21,13 +20,6 @@ from tests.hubs.kafka_cluster import Cluster
 from tests.hubs.kafka_messages import check_odd_headers, produce_odd_headers, produced
 
 KEYS = 50
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster()
-    yield cluster
-    cluster.kill()
 
 
 def send(url: str, first: int, count: int) -> None:

@@ -35,13 +35,6 @@ EVENT_HUBS = (
 AT = datetime(2026, 1, 31, 8, tzinfo=UTC)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    cluster = Cluster()
-    yield cluster
-    cluster.kill()
-
-
 @pytest.fixture
 def table(tmp_path: Path) -> EntityTable:
     return EntityTable("sqlite:///t.db", "rows", mode="append", pipeline="p", runtime=Runtime(base=tmp_path))
