@@ -21,8 +21,8 @@ from leasehold.notices import Notices
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.spark.loop.settings import loop_settings
 from leasehold.waiting import INSTANCE
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 RELEASES = ("1.29", "1.33", "1.37")
 FILES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))

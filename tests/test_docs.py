@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from leasehold.cli.app import COMMANDS
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench" / "README.md"]
 SOURCE = ROOT / "src" / "leasehold"
 WITHOUT_NEWS = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

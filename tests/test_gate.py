@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.repository import ROOT
 
 PASSES = "def test_that_passes(): pass\n"
 FAILS = "def test_that_fails(): raise ValueError('it is broken')\n"

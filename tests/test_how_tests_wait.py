@@ -13,12 +13,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TypeGuard
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.repository import ROOT
+
 MODULES = sorted(
     {*ROOT.glob("tests/**/*.py"), *ROOT.glob("src/leasehold/testing/**/*.py")} - {ROOT / "tests/waiting.py"}
 )

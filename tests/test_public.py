@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,8 +18,8 @@ import pytest
 import leasehold
 import leasehold.errors
 import leasehold.notices
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "README.md"
 MADE_BY_LEASEHOLD = {"EventBatch", "MicroBatch", "PartitionClient", "PartitionContext", "Piece", "Unseen", "Faults"} | {
     *("EntityLease", "LossSignal"),

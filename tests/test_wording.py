@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.wording import ROOT, files, hits
+from tests.repository import ROOT
+from tests.wording import files, hits
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.doc_blocks.fences import missing
+from tests.repository import ROOT
 
-PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
+PAGE = ROOT / "docs" / "tutorial.md"
 LAST_QUICK = 5
 """The last section that `make test` does: from there on two applications run, and one is killed."""
 

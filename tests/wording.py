@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.repository import ROOT
+
 FOLDERS = ("src", "tests", "bench", "examples")
 OWN = ("tests/wording.py", "tests/test_wording.py")
 """They hold the phrases."""

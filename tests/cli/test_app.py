@@ -21,6 +21,7 @@ from leasehold.cli.app import COMMANDS, app
 from leasehold.errors import ConfigError
 from leasehold.hubs.log import LogHub
 from tests.campaigns import first
+from tests.repository import ROOT
 from tests.waiting import PATIENCE
 
 NO_EXTRAS = """
@@ -308,7 +309,7 @@ def test_a_ctrl_c_that_was_to_be_ignored_stays_so() -> None:
 
 
 def test_the_script_begins_there() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == {"leasehold": "leasehold_command:main"}
 
 

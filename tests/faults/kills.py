@@ -6,13 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.faults.fleet import Fleet
 from tests.faults.instance import PATIENCE
 from tests.faults.main_job import NewFleet
-
-ROOT = Path(__file__).parents[2]
+from tests.repository import ROOT
 
 
 def killed_once(new_fleet: NewFleet, step: str) -> None:

@@ -31,10 +31,10 @@ from leasehold.stores import open_store
 from tests.faults.fleet import GATE, PIPELINE, SINKS
 from tests.faults.instance import PATIENCE
 from tests.faults.mixed_worker import EXPIRATION, HUB, INTERVAL, NAMESPACE
+from tests.repository import ROOT
 from tests.stores.azurite import Azurite
 from tests.waiting import NEVER, until
 
-ROOT = Path(__file__).parents[2]
 CONNECTION = f"Endpoint=sb://{NAMESPACE};SharedAccessKeyName=k;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
 OWNERSHIP = """\
 load_balancing_interval = "{}s"

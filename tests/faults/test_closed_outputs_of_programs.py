@@ -14,10 +14,10 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.instance import PATIENCE
+from tests.repository import ROOT
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
-ROOT = Path(__file__).parents[2]
 CLOSED = (
     pytest.param(("stdout",), id="stdout", marks=pytest.mark.soak),
     pytest.param(("stdout", "stderr"), id="stdout and stderr"),

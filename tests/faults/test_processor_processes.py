@@ -23,9 +23,8 @@ from leasehold.model import Event, Ownership
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.faults.databases import InFile
 from tests.faults.instance import paused
+from tests.repository import ROOT
 from tests.waiting import NEVER, PATIENCE, until
-
-ROOT = Path(__file__).parents[2]
 
 
 class Fleet:

@@ -16,9 +16,9 @@ import pytest
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.faults.instance import PATIENCE
+from tests.repository import ROOT
 
 pytestmark = pytest.mark.timeout(1200)
-ROOT = Path(__file__).parents[2]
 EVENTS = 400
 
 

@@ -14,11 +14,11 @@ import pytest
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.faults.spark_cluster import SparkCluster
+from tests.repository import ROOT
 from tests.sinks.postgres import Place
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 KINDS = ("before", "behind", "late") * 4
 EACH = 200
 

@@ -16,8 +16,6 @@ import pytest
 from leasehold import Event
 from leasehold.hubs.log import LogHub
 
-ROOT = Path(__file__).parents[2]
-
 FILE = """
 name = "orders"
 [source]

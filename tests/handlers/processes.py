@@ -11,9 +11,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tests.handlers.batches import rows
+from tests.repository import ROOT
 from tests.waiting import PATIENCE, until
-
-ROOT = Path(__file__).parents[2]
 
 
 class Processes:

@@ -34,10 +34,10 @@ from leasehold.handlers.calling.raised import NotCalled, RaisedElsewhere, timed_
 from leasehold.handlers.contract import Delete, EntityEvent, EntityHandler, HandlerFailed, Reject, Skip, entity
 from leasehold.handlers.table import Retries
 from tests.handlers.batches import rows
-from tests.handlers.processes import ROOT
 from tests.handlers.slow_handlers import STARTED, NoPlainValue, of_a_class, told
 from tests.handlers.timed_calls import NO_ANSWER, SHORT, Giving, event, is_gone, made, numbers, timed
 from tests.many_files import many_files
+from tests.repository import ROOT
 from tests.waiting import NEVER, PATIENCE, until
 
 __all__ = ["timed"]

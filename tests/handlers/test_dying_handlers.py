@@ -16,8 +16,8 @@ import pytest
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.handlers.dying_handlers import MODES, STEPS
-from tests.handlers.orders import ROOT
 from tests.handlers.processes import expire_leases
+from tests.repository import ROOT
 from tests.sinks.postgres import Place
 from tests.waiting import PATIENCE
 

@@ -16,7 +16,7 @@ import pytest
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.handlers.met_program import table
-from tests.handlers.processes import ROOT
+from tests.repository import ROOT
 from tests.waiting import PATIENCE, until
 
 INSTANCES = 3

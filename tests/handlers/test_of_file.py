@@ -25,7 +25,8 @@ from leasehold.handlers.table import Retries
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.processors import handled_processor
-from tests.handlers.orders import FILE, HANGING, MODULE, ROOT, place, rows, send, totals
+from tests.handlers.orders import FILE, HANGING, MODULE, place, rows, send, totals
+from tests.repository import ROOT
 from tests.waiting import PATIENCE, until
 
 __all__ = ["place"]

@@ -24,7 +24,7 @@ from leasehold.handlers.contract import CallRules, EntityEvent, compute, entity
 from leasehold.handlers.opened import Opens, close, value_of
 from leasehold.handlers.table import HandledTable
 from tests.handlers.batches import given
-from tests.handlers.processes import ROOT
+from tests.repository import ROOT
 from tests.waiting import NEVER
 
 told: list[str] = []

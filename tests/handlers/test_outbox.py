@@ -37,7 +37,8 @@ from leasehold.sinks.features import FORGETTING, REJECTED, require
 from leasehold.sinks.rules.fence import Watermark
 from tests.handlers.batches import rows
 from tests.handlers.outbox_bench import Bench, bench, outbox_of, sent
-from tests.handlers.processes import ROOT, writable
+from tests.handlers.processes import writable
+from tests.repository import ROOT
 from tests.waiting import NEVER, PATIENCE, until
 
 __all__ = ["bench"]

@@ -26,7 +26,7 @@ from leasehold.sinks.rules.fence import Watermark
 from tests.handlers.batches import body, rows
 from tests.handlers.handler_program import OFTEN, balance
 from tests.handlers.parking_bench import Bench, bench
-from tests.handlers.processes import ROOT
+from tests.repository import ROOT
 from tests.waiting import PATIENCE, until
 
 __all__ = ["bench"]

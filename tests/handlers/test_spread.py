@@ -24,8 +24,8 @@ from leasehold.hubs.log import LogHub
 from leasehold.sinks.features import FORGETTING, require
 from leasehold.sinks.rules.fence import Watermark
 from tests.handlers.batches import overtaken_once
-from tests.handlers.processes import ROOT
 from tests.handlers.spread_bench import Bench, bench
+from tests.repository import ROOT
 from tests.sinks.postgres import Place
 from tests.waiting import PATIENCE, until
 

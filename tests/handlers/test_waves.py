@@ -29,8 +29,9 @@ from leasehold import Event
 from leasehold.hubs.log import LogHub
 from leasehold.hubs.log.partitioning import Keyless
 from tests.handlers.batches import rows
-from tests.handlers.processes import ROOT, Processes, expire_leases
+from tests.handlers.processes import Processes, expire_leases
 from tests.handlers.related_bench import Bench
+from tests.repository import ROOT
 from tests.sinks.postgres import Place
 from tests.waiting import NEVER, PATIENCE, take, until
 

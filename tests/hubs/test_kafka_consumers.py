@@ -24,6 +24,7 @@ from leasehold.hubs.kafka.clients import Client
 from leasehold.hubs.kafka.hub import KafkaHub
 from leasehold.model import Event
 from tests.hubs.kafka_cluster import Cluster
+from tests.repository import ROOT
 from tests.waiting import PATIENCE, until
 
 SHARED = 4
@@ -236,7 +237,7 @@ def test_the_limit_of_open_files_is_named(cluster: Cluster) -> None:
     """In a process of its own: clients of other tests may give files back at any time."""
     url = cluster.url(cluster.topic(1), "request_timeout=1s")
     command = [sys.executable, "-c", LIMITED, url]
-    out = subprocess.run(command, capture_output=True, timeout=PATIENCE, text=True, cwd=Path(__file__).parents[2])
+    out = subprocess.run(command, capture_output=True, timeout=PATIENCE, text=True, cwd=ROOT)
     assert re.search(r"as many files open as it may, \d+: raise the limit", out.stdout), out
 
 

@@ -16,12 +16,13 @@ from tests.dashboard.serving import Place, serving
 from tests.peers.browser import Browser
 from tests.peers.debian import environment, unpacked
 from tests.ports import free_port
+from tests.repository import ROOT
 from tests.waiting import until
 
 pytestmark = pytest.mark.peers
 
 TOKEN = "sixteen letters!"  # noqa: S105 -- of a test
-PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
+PAGE = ROOT / "docs" / "watching.md"
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ from leasehold.stores.sqlite.store import SqliteStore
 from tests.metrics.files import ALERTS, PIPELINE
 from tests.peers.debian import environment, unpacked
 from tests.ports import free_port
+from tests.repository import ROOT
 from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(1200)]
 
 PARTITIONS = 4
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,9 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.stores import BACKENDS, open_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
+from tests.repository import ROOT
 
-DOCS = Path(__file__).parents[2] / "docs" / "stores.md"
+DOCS = ROOT / "docs" / "stores.md"
 URLS = {
     "memory": "memory://name",
     "sqlite": "sqlite:///store.db",

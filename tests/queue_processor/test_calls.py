@@ -22,11 +22,12 @@ from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.counted import CountedLeases, count_service
 from tests.queue_processor.runs import bodies, running
 from tests.queues.conftest import url
+from tests.repository import ROOT
 from tests.service_bus.servers import connected, receive
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS
-PAGE = Path(__file__).parents[2] / "docs" / "queues.md"
+PAGE = ROOT / "docs" / "queues.md"
 Calls = tuple[float, float, float]
 ENTITIES, EACH = 4, 10
 

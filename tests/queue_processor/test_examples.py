@@ -20,9 +20,10 @@ from leasehold.leases import EntityLeases
 from leasehold.testing.clock import ManualClock
 from tests.cli.served import serving
 from tests.handlers.processes import expire_leases
+from tests.repository import ROOT
 from tests.waiting import NEVER, PATIENCE
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 functions: Any = pytest.importorskip("azure.functions")
 
 

@@ -53,9 +53,9 @@ from leasehold.sinks.rules.related import Related
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.testing.sinks.fixtures import asked
 from leasehold.testing.sinks.methods import wrong_with
+from tests.repository import ROOT
 from tests.sinks.plain import plain
 
-ROOT = Path(__file__).parents[2]
 SPEC = TableSpec(name="orders", pipeline="p", keys=("id",))
 STATE = pa.schema({"id": pa.string()})
 ONE = pa.table({"id": ["a"], "hub": ["h"], "partition": ["0"], "sequenceNumber": [0], "ownerLevel": [1]})

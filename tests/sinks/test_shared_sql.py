@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-SHARED = Path(__file__).parents[2] / "src" / "leasehold" / "sinks" / "beside"
+from tests.repository import ROOT
+
+SHARED = ROOT / "src" / "leasehold" / "sinks" / "beside"
 STATEMENT = re.compile(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM) ")
 RULES = {
     "an INSERT names its columns: in which order a table has them is a database's own": re.compile(

@@ -31,7 +31,8 @@ from leasehold.spark import EntityTable, HandledOnSpark, MicroBatches
 from leasehold.spark.loop.between import Between
 from leasehold.stores.memory import MemoryLeaseStore
 from tests.conftest import place as postgres_place
-from tests.handlers.orders import ROOT, rows
+from tests.handlers.orders import rows
+from tests.repository import ROOT
 from tests.sinks.postgres import Place
 from tests.spark import handled_program
 from tests.spark.places import FENCE, QUICK, let_expire

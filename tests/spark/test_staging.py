@@ -34,6 +34,7 @@ from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.plan.batch import BatchTransform
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.table.of_file import table_of
+from tests.repository import ROOT
 from tests.sinks.postgres import Place
 from tests.sinks.postgres_writer import IN_TASK
 from tests.spark.places import FENCE, QUICK
@@ -292,7 +293,7 @@ def a_worker_is_killed_at_each(place: Place, folder: Path, points: Sequence[str]
         made.send([Event(body) for body in bodies], partition=partition)
     program = [sys.executable, "-m", "tests.spark.retried_program", place.url, made.url, str(folder), str(each)]
     made.close()
-    ended = subprocess.run([*program, *points], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+    ended = subprocess.run([*program, *points], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert ended.returncode == 0
     assert set(ended.stdout.splitlines()) == {"failure: None"}
     assert sorted(mark.read_text() for mark in folder.glob("killed-*")) == sorted(points)

@@ -37,6 +37,7 @@ from leasehold.spark.session.versions import (
 )
 from leasehold.spark.stream import registration
 from leasehold.spark.stream.registration import register
+from tests.repository import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ def test_a_release_is_read_from_a_version(version: str, expected: tuple[int, int
 
 
 def test_the_range_is_that_of_the_extra_and_the_installed_one_is_its_newest() -> None:
-    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
     assert f'"pyspark>={OLDEST},<{NEWEST.major}.{NEWEST.minor + 1}"' in project
     assert OLDEST <= release() <= NEWEST
     check_release()

@@ -18,12 +18,11 @@ import pytest
 
 from leasehold.leases import EntityLeases
 from leasehold.stores import open_lease_store
+from tests.repository import ROOT
 from tests.stores.azurite import Azurite
 from tests.stores.azurite_places import azurite_url
 from tests.stores.servers import PostgresServer, RedisServer
 from tests.waiting import PATIENCE, until
-
-ROOT = Path(__file__).parents[2]
 
 Section = dict[str, Any]
 
