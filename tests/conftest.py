@@ -113,6 +113,25 @@ def redis_server() -> Iterator["RedisServer"]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator["PostgresServer"]:
+    """A Postgres server of the file's own, which its tests may kill, stop and empty."""
+    from tests.stores.servers import postgres_of_its_own
+
+    with postgres_of_its_own() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RedisServer"]:
+    """A Redis server of the file's own, which its tests may kill, stop and empty."""
+    from tests.stores.servers import RedisServer
+
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.end()
+
+
 @pytest.fixture(scope="session")
 def azurite() -> Iterator["Azurite"]:
     """The Azurite that all workers share. A test makes a container, a table or a group of its own."""

@@ -8,18 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-
-PIPELINE = """
-name = "flights"
-[source]
-hub = "log:///hub.db"
-[ownership]
-store = "sqlite:///leasehold.db"
-[sink]
-url = "sqlite:///entities.db"
-table = "flights"
-keys = ["id"]
-"""
+from tests.cli.set_aside import PIPELINE
 
 
 @pytest.mark.parametrize("to", ["erliest", "committed", '{"0": "committed"}', '{"0": 1, "*": "sink"}'])

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,13 +24,6 @@ from leasehold.stores import open_store
 from leasehold.testing.stores.groups import new_group
 from tests.stores.servers import RedisServer
 from tests.waiting import NEVER, PATIENCE, until
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    yield server
-    server.end()
 
 
 def heard(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
@@ -49,23 +42,23 @@ def heard(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
     monkeypatch.setattr(waiting, "SILENT", NEVER)
 
 
-def test_a_store_that_comes_back_is_waited_for(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_comes_back_is_waited_for(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     group = new_group()
-    open_store(server.url).raise_owner_level([Checkpoint(group, "0", 4, 1)])
-    server.kill()
-    heard(monkeypatch, server.start)
-    outcome = CliRunner().invoke(app, ["checkpoints", "export", server.url, "--group", str(group), "--wait", "600"])
+    open_store(own_redis.url).raise_owner_level([Checkpoint(group, "0", 4, 1)])
+    own_redis.kill()
+    heard(monkeypatch, own_redis.start)
+    outcome = CliRunner().invoke(app, ["checkpoints", "export", own_redis.url, "--group", str(group), "--wait", "600"])
     assert outcome.exit_code == 0, outcome.stderr
     assert json.loads(outcome.stdout)["sequenceNumber"] == 4
     [line] = outcome.stderr.splitlines()
-    assert line.startswith(f"leasehold: {server.url}: ")
+    assert line.startswith(f"leasehold: {own_redis.url}: ")
     assert line.endswith("Waiting for it, 600 s at most")
 
 
-def test_a_store_that_hangs_ends_a_command_without_a_promise(server: RedisServer) -> None:
+def test_a_store_that_hangs_ends_a_command_without_a_promise(own_redis: RedisServer) -> None:
     group = str(new_group())
-    with server.frozen():
-        outcome = CliRunner().invoke(app, ["checkpoints", "export", server.url, "--group", group, "--wait", "1"])
+    with own_redis.frozen():
+        outcome = CliRunner().invoke(app, ["checkpoints", "export", own_redis.url, "--group", group, "--wait", "1"])
     assert outcome.exit_code == 1
     assert "no answer within 3 s" in outcome.stderr.splitlines()[-1]
     assert "again" not in outcome.stderr

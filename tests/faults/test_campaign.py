@@ -21,7 +21,7 @@ from tests.faults.fleet import SHORT, Fleet
 from tests.faults.hub_kinds import EventHubs, HubKind, Kafka, Log, away
 from tests.faults.instance import Instance, paused
 from tests.stores.azurite import Azurite, started
-from tests.stores.servers import PostgresServer, RedisServer, postgres_of_its_own
+from tests.stores.servers import PostgresServer
 from tests.waiting import take
 
 pytestmark = pytest.mark.timeout(1500)
@@ -46,21 +46,8 @@ class Stores:
 
 
 @pytest.fixture(scope="module")
-def postgres_server() -> Iterator[PostgresServer]:
-    """A server that nobody else uses, for it is frozen and killed; the others likewise."""
-    with postgres_of_its_own() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.end()
-
-
-@pytest.fixture(scope="module")
 def azurite() -> Iterator[Azurite]:
+    """One that nobody else uses, for it is frozen."""
     server = started()
     yield server
     server.stop()
@@ -72,7 +59,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
     if request.param not in WITH_TABLE:
         yield _stores_beside(request, tmp_path)
         return
-    server: PostgresServer = request.getfixturevalue("postgres_server")
+    server: PostgresServer = request.getfixturevalue("own_postgres")
     with contextlib.ExitStack() as stack:
         table = stack.enter_context(postgres_database(server))
         same = request.param == SAME
@@ -85,7 +72,7 @@ def _stores_beside(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
     if kind == "sqlite":
         return Stores("sqlite:///stores.db", lambda: away(tmp_path, "stores.db"))
     if kind in ("postgresql", "redis"):
-        server = request.getfixturevalue("postgres_server" if kind == "postgresql" else "redis_server")
+        server = request.getfixturevalue("own_postgres" if kind == "postgresql" else "own_redis")
         return Stores(str(server.url), server.frozen)
     server, place = request.getfixturevalue("azurite"), f"campaign{secrets.token_hex(4)}"
     if kind == "azblob":

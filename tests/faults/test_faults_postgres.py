@@ -15,23 +15,17 @@ from tests.faults.databases import Database, postgres_database
 from tests.faults.dying_instance import STEPS
 from tests.faults.kills import killed_once, killed_twenty_times
 from tests.faults.main_job import NewFleet, Scenario, played
-from tests.stores.servers import PostgresServer, postgres_of_its_own
+from tests.stores.servers import PostgresServer
 
 pytestmark = pytest.mark.timeout(1200)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_of_its_own() as server:
-        yield server
-
-
 @pytest.fixture(params=["in the same database", pytest.param("in another database", marks=pytest.mark.soak)])
-def databases(request: pytest.FixtureRequest, server: PostgresServer) -> Iterator[tuple[Database, Database]]:
+def databases(request: pytest.FixtureRequest, own_postgres: PostgresServer) -> Iterator[tuple[Database, Database]]:
     with ExitStack() as stack:
-        table = stack.enter_context(postgres_database(server))
+        table = stack.enter_context(postgres_database(own_postgres))
         same = request.param == "in the same database"
-        yield (table if same else stack.enter_context(postgres_database(server)), table)
+        yield (table if same else stack.enter_context(postgres_database(own_postgres)), table)
 
 
 @played((main_job.killed_in_batch_0_and_later_and_replayed_by_another, "append"))

@@ -9,10 +9,19 @@ import subprocess
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 from tests.handlers.batches import rows
 from tests.repository import ROOT
 from tests.waiting import PATIENCE, until
+
+
+def started(stack: ExitStack, command: list[str], **settings: Any) -> subprocess.Popen[bytes]:
+    """A process without input, which is killed at the end of the block."""
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, **settings)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
 
 
 class Processes:
@@ -23,10 +32,7 @@ class Processes:
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.handlers.handler_program", str(self._folder), name]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        return process
+        return started(self._stack, command)
 
     def applied(self) -> int:
         return sum(row[1] for row in rows(self._folder))

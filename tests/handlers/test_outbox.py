@@ -37,8 +37,7 @@ from leasehold.sinks.features import FORGETTING, REJECTED, require
 from leasehold.sinks.rules.fence import Watermark
 from tests.handlers.batches import rows
 from tests.handlers.outbox_bench import Bench, bench, outbox_of, sent
-from tests.handlers.processes import writable
-from tests.repository import ROOT
+from tests.handlers.processes import started, writable
 from tests.waiting import NEVER, PATIENCE, until
 
 __all__ = ["bench"]
@@ -312,10 +311,7 @@ def test_processes_that_are_killed_and_paused_between_sending_and_removing(
 
         def start(*more: str) -> subprocess.Popen[bytes]:
             command = [sys.executable, "-m", "tests.handlers.outbox_program", str(tmp_path), url, *more]
-            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            return process
+            return started(stack, command)
 
         def pause(process: subprocess.Popen[bytes]) -> None:
             """It stops itself again each time it goes on, until none of its threads is in a transaction."""

@@ -24,8 +24,8 @@ from leasehold.hubs.log import LogHub
 from leasehold.sinks.features import FORGETTING, require
 from leasehold.sinks.rules.fence import Watermark
 from tests.handlers.batches import overtaken_once
+from tests.handlers.processes import started
 from tests.handlers.spread_bench import Bench, bench
-from tests.repository import ROOT
 from tests.sinks.postgres import Place
 from tests.waiting import PATIENCE, until
 
@@ -294,10 +294,7 @@ def test_two_processes_on_two_partitions_of_which_one_is_killed(bench: Bench, tm
 
     def start(stack: ExitStack, name: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.handlers.spread_program", str(tmp_path), name, bench.url]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-        return process
+        return started(stack, command)
 
     def applied() -> int:
         try:

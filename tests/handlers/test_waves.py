@@ -29,9 +29,8 @@ from leasehold import Event
 from leasehold.hubs.log import LogHub
 from leasehold.hubs.log.partitioning import Keyless
 from tests.handlers.batches import rows
-from tests.handlers.processes import Processes, expire_leases
+from tests.handlers.processes import Processes, expire_leases, started
 from tests.handlers.related_bench import Bench
-from tests.repository import ROOT
 from tests.sinks.postgres import Place
 from tests.waiting import NEVER, PATIENCE, take, until
 
@@ -113,10 +112,7 @@ class Waves:
             command = [sys.executable, "-m", "leasehold", "run", file, "--owner-id", name]
         said = self._stack.enter_context((self._folder / f"{name}.txt").open("ab"))
         environment = {**os.environ, "WAVES_CALLS": str(self._folder / "calls")}
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stderr=said)
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        return process
+        return started(self._stack, command, env=environment, stderr=said)
 
     def applied(self) -> int:
         return int(self._bench.look("SELECT count(*) FROM journal")[0][0])

@@ -39,6 +39,7 @@ from leasehold.spark.plan.reading import read_ranges
 from leasehold.testing.hubs.contracts import HubContract
 from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
 from tests.hubs.kafka_cluster import Cluster
+from tests.hubs.kafka_hubs import numbers, opened, waits
 from tests.hubs.kafka_messages import ODD_NAMES, check_odd_headers, produce_odd_headers, produced
 from tests.waiting import NEVER, PATIENCE, until
 
@@ -51,13 +52,6 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call has to hurry. Where none can succeed, because nobody answers, the test says so with `waits`."""
     monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", f"{PATIENCE:g}s")
     monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", f"{PATIENCE:g}s")
-
-
-def waits(hub: Hub, *, request: float = PATIENCE, transfer: float = PATIENCE) -> None:
-    """How long, in seconds, an open hub waits from now on for an answer, and for progress."""
-    assert isinstance(hub, KafkaHub)
-    for name, seconds in (("request_timeout", request), ("transfer_timeout", transfer)):
-        object.__setattr__(hub._settings, name, seconds)
 
 
 def says(kind: type[LeaseholdError], match: str, ask: Callable[[], object]) -> Callable[[], bool]:
@@ -81,17 +75,6 @@ def hub(cluster: Cluster, topic: str) -> Iterator[KafkaHub]:
     hub = opened(cluster.url(topic))
     yield hub
     hub.close()
-
-
-def opened(url: str) -> KafkaHub:
-    hub = open_hub(url)
-    assert isinstance(hub, KafkaHub)
-    return hub
-
-
-def numbers(hub: Hub, partition: str, start: int, end: int) -> list[int]:
-    batches = hub.read(partition, start, end, columns=["sequenceNumber"])
-    return [number for batch in batches for number in batch.column(0).to_pylist()]
 
 
 def as_a_task_reads(hub: Hub, one: ReadRange, column: str) -> Iterator[pa.RecordBatch]:

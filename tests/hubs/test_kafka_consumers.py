@@ -17,13 +17,13 @@ import pytest
 from confluent_kafka import Consumer
 
 from leasehold.errors import HubUnavailable
-from leasehold.hubs import open_hub
 from leasehold.hubs.kafka import consumers as kafka_consumers
 from leasehold.hubs.kafka import reading as kafka_reading
 from leasehold.hubs.kafka.clients import Client
 from leasehold.hubs.kafka.hub import KafkaHub
 from leasehold.model import Event
 from tests.hubs.kafka_cluster import Cluster
+from tests.hubs.kafka_hubs import numbers, opened, waits
 from tests.repository import ROOT
 from tests.waiting import PATIENCE, until
 
@@ -70,8 +70,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[Client[Any]]:
 def hub(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, made: list[Client[Consumer]]) -> Iterator[KafkaHub]:
     """One whose partitions share a consumer."""
     monkeypatch.setattr(kafka_reading, "MAX_CONSUMERS", 1)
-    hub = open_hub(cluster.url(cluster.topic(SHARED)))
-    assert isinstance(hub, KafkaHub)
+    hub = opened(cluster.url(cluster.topic(SHARED)))
     yield hub
     hub.close()
 
@@ -87,11 +86,6 @@ def open_files() -> int:
     return len([*Path("/proc/self/fd").iterdir()])
 
 
-def numbers(hub: KafkaHub, partition: str, start: int, end: int) -> list[int]:
-    batches = hub.read(partition, start, end, columns=["sequenceNumber"])
-    return [number for batch in batches for number in batch.column(0).to_pylist()]
-
-
 def kept(hub: KafkaHub) -> dict[int, int]:
     """How many bytes each lane of the consumer keeps."""
     (shared,) = hub._here.readers._consumers._shared
@@ -102,8 +96,7 @@ def test_more_partitions_than_consumers_are_read_without_opening_and_closing_any
     cluster: Cluster, made: list[Client[Consumer]], closed: list[Client[Any]]
 ) -> None:
     """With a consumer for each 64 were kept, and with more partitions they were made and closed in turn."""
-    hub = open_hub(cluster.url(cluster.topic(80)))
-    assert isinstance(hub, KafkaHub)
+    hub = opened(cluster.url(cluster.topic(80)))
     files = open_files()
     partitions = hub.partition_ids()
     with ThreadPoolExecutor(len(partitions)) as pool:
@@ -199,8 +192,7 @@ def test_a_silent_broker_fails_all_that_wait_and_its_return_is_noticed_by_all(cl
         assert numbers(hub, partition, 0, 10) == [*range(10)]
     partitions = hub.partition_ids()
     cluster.pause()
-    for name in ("request_timeout", "transfer_timeout"):
-        object.__setattr__(hub._settings, name, 1.0)
+    waits(hub, request=1.0, transfer=1.0)
 
     def read(partition: str) -> bool:
         with pytest.raises(HubUnavailable):
@@ -212,8 +204,7 @@ def test_a_silent_broker_fails_all_that_wait_and_its_return_is_noticed_by_all(cl
             assert all(pool.map(read, partitions))
     finally:
         cluster.resume()
-    for name in ("request_timeout", "transfer_timeout"):
-        object.__setattr__(hub._settings, name, PATIENCE)
+    waits(hub)
     fill(hub, 10)
     for partition in hub.partition_ids():
         assert numbers(hub, partition, 10, 20) == [*range(10, 20)]

@@ -25,6 +25,16 @@ ANY = list(HealthCheck)
 """Checks that do not fit: a table serves all examples of a test, and is emptied for each."""
 
 
+def empty(place: Place) -> None:
+    """Leave the tables of a schema as they are before their first batch."""
+    tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{place.schema}'"
+    emptied = [name for (name,) in place.look(tables) if name != "leasehold_table"]
+    place.run(
+        *(f"DELETE FROM {name}" for name in emptied),
+        "UPDATE leasehold_table SET ordered_by = NULL, sequence_by = NULL, deletes = NULL",
+    )
+
+
 @dataclass(frozen=True)
 class Table:
     """The table `flights` of one test, emptied for each example."""
@@ -33,12 +43,7 @@ class Table:
     sink: PostgresSink
 
     def empty(self) -> None:
-        tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{self.place.schema}'"
-        emptied = [name for (name,) in self.place.look(tables) if name != "leasehold_table"]
-        self.place.run(
-            *(f"DELETE FROM {name}" for name in emptied),
-            "UPDATE leasehold_table SET ordered_by = NULL, sequence_by = NULL, deletes = NULL",
-        )
+        empty(self.place)
 
 
 @contextmanager

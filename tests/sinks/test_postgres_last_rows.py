@@ -27,7 +27,7 @@ from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.sinks.rules.values import convert, most_json
 from tests.sinks.events import SCHEMA, E, Model, batch
 from tests.sinks.postgres import FLIGHTS, Place
-from tests.sinks.random_tables import ANY
+from tests.sinks.random_tables import ANY, empty
 from tests.sinks.streams import Delivered, Log, campaign, deliveries, known_by_chance, logs, taken
 
 COLUMNS = "tail text PRIMARY KEY, status text, slot bigint, note text DEFAULT 'new'"
@@ -51,14 +51,6 @@ class Tables:
 
     place: Place
     sinks: tuple[PostgresSink, ...]
-
-    def empty(self) -> None:
-        tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{self.place.schema}'"
-        emptied = [name for (name,) in self.place.look(tables) if name != "leasehold_table"]
-        self.place.run(
-            *(f"DELETE FROM {name}" for name in emptied),
-            "UPDATE leasehold_table SET ordered_by = NULL, sequence_by = NULL, deletes = NULL",
-        )
 
     def left(self, name: str) -> list[list[tuple[Any, ...]]]:
         """What a batch leaves, but for when rows were set aside."""
@@ -119,7 +111,7 @@ def all_come_to_the_same(
     tables: Tables, log: Log, delivered: Delivered, *, by_version: bool, deletes: bool, seed: int | None = None
 ) -> None:
     """Apply batches to all of these tables: after each one they are alike. With a seed, events have identities."""
-    tables.empty()
+    empty(tables.place)
     for ranges in delivered:
         good, bad = taken(log, ranges)
         it = batch(good, by_version=by_version, deletes=deletes, rejected=bad)

@@ -128,14 +128,6 @@ def test_one_url_serves_both_and_a_prefix_keeps_fleets_apart(redis_server: Redis
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[RedisServer]:
-    """One that nobody else uses: for what would trouble them too."""
-    server = RedisServer(tmp_path)
-    yield server
-    server.end()
-
-
-@pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RedisServer]:
     with cluster_of_one(tmp_path) as server:
         yield server
@@ -161,10 +153,10 @@ def test_in_a_cluster_all_keys_of_a_script_are_on_one_node(cluster: RedisServer,
     leases.close()
 
 
-def test_a_script_that_the_server_has_forgotten_is_sent_again(own_server: RedisServer) -> None:
-    store, group = RedisStore(own_server.url, timeout=NEVER), new_group()
+def test_a_script_that_the_server_has_forgotten_is_sent_again(own_redis: RedisServer) -> None:
+    store, group = RedisStore(own_redis.url, timeout=NEVER), new_group()
     claimed = claim(store, group)
-    with redis.Redis(port=own_server.port) as other:
+    with redis.Redis(port=own_redis.port) as other:
         other.script_flush()
         assert records(store, group) == {"0": claimed}
         other.script_flush()
@@ -287,10 +279,10 @@ def test_many_threads_of_one_store(redis_server: RedisServer) -> None:
     assert sorted(one.partition for one in won) == sorted(map(str, range(50)))
 
 
-def test_connections_that_the_server_has_closed_are_not_used(own_server: RedisServer) -> None:
-    store, group = RedisStore(own_server.url, timeout=NEVER), new_group()
+def test_connections_that_the_server_has_closed_are_not_used(own_redis: RedisServer) -> None:
+    store, group = RedisStore(own_redis.url, timeout=NEVER), new_group()
     claimed = claim(store, group)
-    with redis.Redis(port=own_server.port) as other:
+    with redis.Redis(port=own_redis.port) as other:
         other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert records(store, group) == {"0": claimed}
 
@@ -425,10 +417,10 @@ def test_fences_rise_although_the_server_lost_everything(redis_server: RedisServ
     assert after.fence > before.fence
 
 
-def test_after_flushall_leases_are_taken_by_a_new_session(own_server: RedisServer) -> None:
-    with closing(EntityLeases(own_server.url, scope="scope", holder="me", duration=NEVER, timeout=NEVER)) as leases:
+def test_after_flushall_leases_are_taken_by_a_new_session(own_redis: RedisServer) -> None:
+    with closing(EntityLeases(own_redis.url, scope="scope", holder="me", duration=NEVER, timeout=NEVER)) as leases:
         first = leases.acquire("a")
-        with redis.Redis(port=own_server.port) as other:
+        with redis.Redis(port=own_redis.port) as other:
             other.flushall()
         second = leases.acquire("b", wait=NEVER)
         assert first.lost.is_set()

@@ -26,26 +26,13 @@ from leasehold.testing.stores.groups import ending_by_itself, new_group
 from leasehold.testing.stores.ownership_records import records
 from tests.stores.instances import hold_all, manager
 from tests.stores.opened import answers
-from tests.stores.servers import PostgresServer, RedisServer, postgres_of_its_own
+from tests.stores.servers import PostgresServer, RedisServer
 from tests.waiting import NEVER, PATIENCE, until
 
 T = TypeVar("T")
 Server = PostgresServer | RedisServer
 SHORT = 0.5
 """Seconds: a time-out that is waited for. Under it, only what is to be refused is called, or what is called again."""
-
-
-@pytest.fixture(scope="module")
-def own_postgres() -> Iterator[PostgresServer]:
-    with postgres_of_its_own() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.end()
 
 
 @pytest.fixture(params=["postgres", "redis"])

@@ -22,7 +22,7 @@ from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS
 from tests.sinks.postgres_writer import MADE, POINTS, SPEC, STAGED, killed
 from tests.sinks.staged.staging import StagedSink, staged
-from tests.stores.servers import PostgresServer, postgres_of_its_own
+from tests.stores.servers import PostgresServer
 from tests.waiting import NEVER
 
 WAYS: list[tuple[type[PostgresSink], Mapping[str, tuple[Any, str]]]] = [(PostgresSink, POINTS), (StagedSink, STAGED)]
@@ -57,15 +57,9 @@ class Database:
             return [connection.execute(look.encode()).fetchall() for look in LOOKS]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_of_its_own() as made:
-        yield made
-
-
 @pytest.fixture
-def database(server: PostgresServer) -> Iterator[Database]:
-    made = Database(server)
+def database(own_postgres: PostgresServer) -> Iterator[Database]:
+    made = Database(own_postgres)
     yield made
     made.run(f"DROP SCHEMA {made.schema} CASCADE")
 
