@@ -518,12 +518,23 @@ def test_a_url_that_cannot_be_read_says_why_and_keeps_the_secret(url: str, match
     assert ":pass" not in str(caught.value)
 
 
+class Given:
+    """A client that keeps what it is made of."""
+
+    def __init__(self, string: str, **options: object) -> None:
+        self.string = string
+
+    @classmethod
+    def from_connection_string(cls, string: str, **options: object) -> Given:
+        return cls(string)
+
+
 def test_a_connection_string_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "string").write_text(f"{STRING}\n")
     monkeypatch.delenv(VARIABLE, raising=False)
     for name, option in ((f"{VARIABLE}_FILE", ""), ("OF_OURS_FILE", "?connection_string_env=OF_OURS")):
         monkeypatch.setenv(name, str(tmp_path / "string"))
-        assert read_url(f"eventhubs://ns.servicebus.windows.net/hub{option}")._connection_string == STRING
+        assert read_url(f"eventhubs://ns.servicebus.windows.net/hub{option}").client(Given).string == STRING
         monkeypatch.delenv(name)
 
 
@@ -534,10 +545,10 @@ def test_an_address_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     for option in (f"?connection_string={quote(STRING)}", "?connection_string_env=OF_OURS", ""):
         address = read_url(f"eventhubs://{host}/hub{option}")
         assert SECRET not in repr(address)
-        assert address._connection_string == STRING
+        assert address.client(Given).string == STRING
         assert address.url == f"eventhubs://{host}/hub"
     monkeypatch.setenv(VARIABLE, STRING.replace("ns.", "other."))
-    assert read_url(f"eventhubs://{host}/hub")._connection_string is None
+    assert "holds no connection string of this namespace" in read_url(f"eventhubs://{host}/hub").hint
 
 
 def test_secrets_in_the_texts_of_others_are_hidden() -> None:

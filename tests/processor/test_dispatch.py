@@ -16,7 +16,7 @@ from leasehold.notices import CycleFailed, OwnershipClaimed, OwnershipRelinquish
 from leasehold.ownership import DispatchThread
 from leasehold.ownership.pace import JITTER, Outcome, pause_after
 from leasehold.stores.memory.store import MemoryStore
-from tests.processor.fleet import SETTINGS, Hub, Instance
+from tests.processor.fleet import GROUP, SETTINGS, Hub, Instance
 
 PATIENCE = 60.0
 """Seconds: how long a test waits for what should happen at once before it fails."""
@@ -79,8 +79,7 @@ class Runner:
         return event
 
     def owners(self) -> set[str]:
-        group = self.manager._parts.group
-        return {record.owner_id for record in self.store.list_ownership(group).records}
+        return {record.owner_id for record in self.store.list_ownership(GROUP).records}
 
 
 MakeRunner = Callable[..., Runner]
@@ -145,7 +144,7 @@ def test_the_error_that_ended_the_work_is_written_down(make: MakeRunner) -> None
     runner.thread.start()
     assert claimed.wait(PATIENCE)
     runner.thread.stop(PATIENCE, dict.fromkeys(runner.manager.held(), "the batch cannot be read"))
-    records = runner.store.list_ownership(runner.manager._parts.group).records
+    records = runner.store.list_ownership(GROUP).records
     assert {(record.owner_id, record.last_error) for record in records} == {("", "the batch cannot be read")}
 
 
@@ -246,4 +245,7 @@ def test_a_subscriber_that_raises_does_not_end_it(make: MakeRunner) -> None:
 
 
 def test_it_does_not_keep_the_process_alive(make: MakeRunner) -> None:
-    assert make().thread._thread.daemon
+    before = set(threading.enumerate())
+    make().thread.start()
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon

@@ -59,6 +59,10 @@ class Story:
         instance.take()
         return instance
 
+    def forget_asks(self) -> None:
+        """As where the store has lost them."""
+        self.scene.ownership.withdraw_asks(self.scene.ownership.list_ownership(GROUP).asks)
+
     def die(self, *instances: Instance) -> None:
         self.alive = [one for one in self.alive if one not in instances]
 
@@ -455,7 +459,7 @@ def test_an_ask_that_vanishes_is_made_again(story: Story) -> None:
     story.owner()
     story.join("b")
     story.until_asked()
-    story.scene.ownership._asks.clear()
+    story.forget_asks()
     story.ends_well(INTERVAL + 2 * AT_ONCE, gap=AT_ONCE)
 
 
@@ -468,7 +472,7 @@ def test_no_ask_ever_comes_through(story: Story) -> None:
         assert story.now <= start + SETTINGS.hand_over_timeout + AT_ONCE
         story.run(STEP)
         if not b.levels:
-            story.scene.ownership._asks.clear()
+            story.forget_asks()
     assert story.now >= start + SETTINGS.hand_over_timeout
     assert [n.previous_owner for n in b.take() if isinstance(n, OwnershipClaimed)] == [a.id]
     story.ends_well(INTERVAL, gap=0)
@@ -571,7 +575,7 @@ def test_what_nobody_wants_any_more_is_kept_or_given_to_all(story: Story) -> Non
     story.join("b")
     story.run(INTERVAL + 1)
     [asked] = [partition for partition, hold in a.manager.held().items() if hold.asked_by]
-    story.scene.ownership._asks.clear()
+    story.forget_asks()
     story.die(story.alive[1])
     story.run(INTERVAL + 1)
     assert not a.manager.held()[asked].asked_by

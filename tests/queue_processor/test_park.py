@@ -21,6 +21,8 @@ from leasehold.queues import QueueMessage
 from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.beside.set_aside.contract import Selection
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
@@ -92,7 +94,8 @@ def test_what_fails_for_good_is_a_rejected_row_and_its_entity_goes_on(server: Se
     made = parks(server, tmp_path, before, max_deliveries=3)
     with running(made):
         until(lambda: logs(tmp_path) == {"a": [0, 3]}, "effects in the table")
-        sink: Any = made._sink
+    spec = TableSpec(name="accounts", pipeline="accounts", keys=("account",))
+    with closing(SqliteSink(tmp_path / "table.db", spec)) as sink:
         rows = sink.rejected_rows.rows(Selection(), 9)
     assert [(row.body, row.reason) for row in rows] == [
         (bodies(1)[0].encode(), "HandlerFailed: ValueError: out of stock"),

@@ -217,8 +217,9 @@ def test_what_no_waiting_mends_ends_the_run(server: ServiceBusServer, tmp_path: 
             connection.execute("DROP TABLE leasehold_message")
 
     post(server, "a", 0)
-    with pytest.raises(SinkError, match="leasehold_message"), running(made(server, tmp_path, "one", before)) as one:
-        until(one._stop.is_set, "the end of the run")
+    one = made(server, tmp_path, "one", before)
+    with pytest.raises(SinkError, match="leasehold_message"):
+        one.run()
     assert server.count("sessions") == 1
 
 

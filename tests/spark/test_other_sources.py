@@ -196,13 +196,14 @@ class TestEventHubs:
     ) -> None:
         with EventHubsServer({"flights": MemoryHub(2)}) as server:
             monkeypatch.setenv(VARIABLE, server.connection_string())
-            source = EventHubsConnector(f"eventhubs://{server.namespace}/flights")
+            url = f"eventhubs://{server.namespace}/flights"
+            source = EventHubsConnector(url)
             source.check()
             port = server.port
         with EventHubsServer({"flights": MemoryHub(2)}, port=port):
             with pytest.raises(HubError, match="deleted and made anew"):
                 source.events(spark.createDataFrame([], EVENT_HUBS))
-            again = EventHubsConnector(source._urls[0])
+            again = EventHubsConnector(url)
             assert again.checkpoint_location("x") != source.checkpoint_location("x")
             again.close()
             source.close()
