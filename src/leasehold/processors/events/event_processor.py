@@ -215,9 +215,13 @@ class EventProcessor:
         the last to receive from a partition client which is still open, and in a signal handler that has interrupted
         `start`, `stop` or `next_partition_client`: the caller himself is what it would wait for.
         """
-        with self._calls.entered(), self._lock:
+        with self._calls.entered():
+            # Not under the lock: who stops waits here for what the main thread holds, and a signal handler that has
+            # interrupted that, and stops too, would wait for the lock.
             self._oversight.stop()
-            if not self._started:
+            with self._lock:
+                started = self._started
+            if not started:
                 return True
             ours = threading.current_thread() in (self._errors.thread, *self._oversight.threads)
             pulled = self._oversight.is_pulled_by(threading.get_ident())
