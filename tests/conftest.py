@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests import class_archive, temporary_folder
 from tests.azure_clients import leaves_sockets
 from tests.spark_sessions import uses_session
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -153,6 +154,13 @@ def cluster() -> Iterator["Cluster"]:
     cluster = Cluster()
     yield cluster
     cluster.kill()
+
+
+@pytest.fixture
+def patient_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call to Kafka has to hurry, but for one that is given a time."""
+    for name in ("REQUEST", "TRANSFER"):
+        monkeypatch.setenv(f"LEASEHOLD_KAFKA_{name}_TIMEOUT", f"{PATIENCE:g}s")
 
 
 @pytest.fixture

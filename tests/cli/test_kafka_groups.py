@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, TopicPartition
 
@@ -13,6 +14,8 @@ from leasehold.hubs import open_hub
 from leasehold.stores import open_store
 from leasehold.testing.hubs.fixtures import numbered
 from tests.hubs.kafka_cluster import Cluster
+
+pytestmark = pytest.mark.usefixtures("patient_kafka")
 
 
 def committed(cluster: Cluster, topic: str, group: str, offsets: dict[int, int]) -> None:

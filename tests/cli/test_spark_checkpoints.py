@@ -23,6 +23,7 @@ from leasehold.stores import open_store
 from leasehold.testing.hubs.fixtures import numbered
 from tests.hubs.kafka_cluster import Cluster
 
+pytestmark = pytest.mark.usefixtures("patient_kafka")
 KEPT = Path(__file__).parent / "spark_checkpoints"
 TOPIC = "test-a-query-is-moved-over-to-leases-by-its-checkpoint-folde"
 """What the query of Kafka's files has read."""

@@ -44,7 +44,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
 
 def test_a_store_that_comes_back_is_waited_for(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     group = new_group()
-    open_store(own_redis.url).raise_owner_level([Checkpoint(group, "0", 4, 1)])
+    open_store(own_redis.url, timeout=PATIENCE).raise_owner_level([Checkpoint(group, "0", 4, 1)])
     own_redis.kill()
     heard(monkeypatch, own_redis.start)
     outcome = CliRunner().invoke(app, ["checkpoints", "export", own_redis.url, "--group", str(group), "--wait", "600"])

@@ -47,11 +47,8 @@ FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, PRODUCE = 1, 2, 3, 8, 0
 """Numbers of requests in Kafka's protocol."""
 
 
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call has to hurry. Where none can succeed, because nobody answers, the test says so with `waits`."""
-    monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", f"{PATIENCE:g}s")
-    monkeypatch.setenv("LEASEHOLD_KAFKA_TRANSFER_TIMEOUT", f"{PATIENCE:g}s")
+pytestmark = pytest.mark.usefixtures("patient_kafka")
+"""Where no call can succeed, because nobody answers, a test says so with `waits`."""
 
 
 def says(kind: type[LeaseholdError], match: str, ask: Callable[[], object]) -> Callable[[], bool]:

@@ -31,10 +31,7 @@ SHARED = 4
 """Partitions of a topic that is read through one consumer here."""
 
 
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("REQUEST", "TRANSFER"):
-        monkeypatch.setenv(f"LEASEHOLD_KAFKA_{name}_TIMEOUT", f"{PATIENCE:g}s")
+pytestmark = pytest.mark.usefixtures("patient_kafka")
 
 
 @pytest.fixture
@@ -226,7 +223,7 @@ with no_more_files():
 
 def test_the_limit_of_open_files_is_named(cluster: Cluster) -> None:
     """In a process of its own: clients of other tests may give files back at any time."""
-    url = cluster.url(cluster.topic(1), "request_timeout=1s")
+    url = cluster.url(cluster.topic(1), "request_timeout=10s")
     command = [sys.executable, "-c", LIMITED, url]
     out = subprocess.run(command, capture_output=True, timeout=PATIENCE, text=True, cwd=ROOT)
     assert re.search(r"as many files open as it may, \d+: raise the limit", out.stdout), out

@@ -15,11 +15,7 @@ from tests.hubs.kafka_cluster import Cluster
 from tests.hubs.kafka_configs import ConfigRelay
 from tests.waiting import PATIENCE
 
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call has to hurry, but for those that are given a time."""
-    monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", f"{PATIENCE:g}s")
+pytestmark = pytest.mark.usefixtures("patient_kafka")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,15 @@ from leasehold.notices import BatchDone, CycleEnded, Notices, TableApplied, Work
 from tests.metrics.groups import samples
 from tests.metrics.scraper import get
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 CYCLE = CycleEnded("a/1", 0.1, 10.0, {"0": 1e12}, 1, settled=True, failed=False, stalled=False, stall_timeout=600.0)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endpoint that is there has no hurry to answer. One that is gone refuses the call at once."""
+    monkeypatch.setattr("leasehold.metrics.beside.TIMEOUT", PATIENCE)
 
 
 def test_counts_are_added_up_and_nothing_is_there_twice() -> None:

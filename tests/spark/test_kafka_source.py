@@ -18,8 +18,11 @@ from leasehold.spark.plan.transform import sql_transform
 from tests.doc_blocks.fences import block
 from tests.hubs.kafka_cluster import Cluster
 from tests.hubs.kafka_messages import check_odd_headers, produce_odd_headers, produced
+from tests.waiting import PATIENCE
 
 KEYS = 50
+PATIENT = f"request_timeout={PATIENCE:g}s&transfer_timeout={PATIENCE:g}s"
+"""No call has to hurry. It is in the URL since Spark's workers do not have the test's environment."""
 
 
 def send(url: str, first: int, count: int) -> None:
@@ -30,7 +33,7 @@ def send(url: str, first: int, count: int) -> None:
 
 
 def test_a_batch_read(spark: SparkSession, cluster: Cluster) -> None:
-    url = cluster.url(cluster.topic(3), "client_id=spark")
+    url = cluster.url(cluster.topic(3), f"client_id=spark&{PATIENT}")
     send(url, 0, 2_000)
     read = spark.read.format("leasehold").option("hub", url).option("eventsPerTask", "100").load()
     rows = read.selectExpr("int(string(body)) AS n", "partitionKey", "properties['n'] AS header", "partition", "hub")
@@ -47,7 +50,7 @@ def test_whatever_a_producer_puts_into_a_record_is_a_row(spark: SparkSession, cl
     produce_odd_headers(cluster, topic)
     headers = [("n", b"1"), ("n", b"\xff"), ("none", None)]
     produced(cluster, topic, {"value": None, "key": b"\xff", "headers": headers})
-    read = spark.read.format("leasehold").option("hub", cluster.url(topic)).option("eventsPerTask", "3").load()
+    read = spark.read.format("leasehold").option("hub", cluster.url(topic, PATIENT)).option("eventsPerTask", "3").load()
     *odd, last = read.orderBy("sequenceNumber").collect()
     check_odd_headers([(row["properties"], row["systemProperties"]) for row in odd])
     assert (last["body"], last["partitionKey"], last["properties"]) == (None, "\\xff", {"n": "\\xff", "none": None})
@@ -67,7 +70,11 @@ def test_a_tombstone_deletes_by_the_recipe_of_the_page(spark: SparkSession, clus
     flights = EntityTable(
         f"sqlite:///{tmp_path}/e.db", "flights", keys=stated["sink"]["keys"], pipeline="p", rules=rules
     )
-    options = {"hub": cluster.url(topic), "store": f"sqlite:///{tmp_path}/store.db", **flights.stream_options()}
+    options = {
+        "hub": cluster.url(topic, PATIENT),
+        "store": f"sqlite:///{tmp_path}/store.db",
+        **flights.stream_options(),
+    }
     transform = sql_transform(stated["transform"]["sql"])
     rows = transform(spark.readStream.format("leasehold").options(**options).load())
     writer = rows.writeStream.foreachBatch(flights.apply).option("checkpointLocation", str(tmp_path / "scratch"))
@@ -82,7 +89,7 @@ def test_a_tombstone_deletes_by_the_recipe_of_the_page(spark: SparkSession, clus
 def test_a_stream_that_starts_again_applies_each_event_once(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
-    url = cluster.url(cluster.topic(3))
+    url = cluster.url(cluster.topic(3), PATIENT)
     table = tmp_path / "entities.db"
     for first in (0, 1_000):
         send(url, first, 1_000)

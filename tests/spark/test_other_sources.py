@@ -26,6 +26,7 @@ from leasehold.spark.plan.reading import schema_of
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.kafka_cluster import Cluster
 
+pytestmark = pytest.mark.usefixtures("patient_kafka")
 KAFKA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 EVENT_HUBS = (

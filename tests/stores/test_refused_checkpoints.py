@@ -31,7 +31,7 @@ def test_a_container_that_was_deleted_is_the_end_of_its_partitions(
         hub,
         (owners, azurite.url("azblob", name)),
         Handlers(handler.on_events, on_partition_stop=handler.on_stop, on_error=handler.on_error),
-        ownership=SETTINGS,
+        ownership=replace(SETTINGS, request_timeout=60.0),  # the checkpoints are a server's
         delivery=replace(DELIVERY, attempts=3, restart_backoff=0.1, longest_backoff=0.4, checkpoint=EACH_BATCH),
     )
     with processor:
