@@ -199,16 +199,30 @@ def heard(server: EventHubsServer) -> int:
     return sum(client._connection.frames for client in server._shared.clients)
 
 
-def test_a_client_that_does_not_read_is_disconnected_and_held_back(hub: MemoryHub) -> None:
+def holds_back(server: EventHubsServer) -> bool:
+    """Whether the server has something for the only client that its socket does not take."""
+    assert server._shared is not None
+    return any(client._writer.transport.get_write_buffer_size() for client in list(server._shared.clients))
+
+
+def test_a_client_that_does_not_read_is_disconnected_and_held_back(
+    hub: MemoryHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.append("0", sent(message(b"x" * 100_000), 300))
-    with (
-        serving(hub, idle_timeout=0.5) as server,  # expires: the only client is the one that does not read
-        contextlib.closing(Raw(server)) as raw,
-    ):
+    ahead = 0.0
+    with serving(hub, idle_timeout=NEVER) as server, contextlib.closing(Raw(server)) as raw:
+        assert server._loop is not None
+        real = server._loop.time
+        monkeypatch.setattr(server._loop, "time", lambda: real() + ahead)
 
         def left() -> bool:
+            """Let less than the idle time-out pass between two signs of life: the client only does not read."""
+            nonlocal ahead
+            before = heard(server)
+            ahead += NEVER * 0.4
             with contextlib.suppress(ConnectionError):
                 raw.say(ALIVE)
+            until(lambda: server.connections == 0 or has_heard(server, before + 1), "the sign to come")
             return server.connections == 0
 
         tracemalloc.start()
@@ -216,6 +230,7 @@ def test_a_client_that_does_not_read_is_disconnected_and_held_back(hub: MemoryHu
             raw.say(opening(window=1 << 30))
             raw.hear(lambda one: one.count(Begin))
             raw.say(frame(consumer()), frame(flow(credit=10_000, window=1 << 30)))
+            until(lambda: holds_back(server), "the server to have more than the client takes")
             until(left, "it to be disconnected")
             peak = tracemalloc.get_traced_memory()[1]
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_fleet import MixedFleet
 from tests.faults.mixed_worker import HUB, NAMESPACE
 from tests.stores.azurite import Azurite
-from tests.waiting import NEVER
+from tests.waiting import NEVER, PATIENCE, until
 
 MANY = 400
 
@@ -42,18 +43,28 @@ def test_an_official_processor_goes_on_exactly_at_a_checkpoint_in_a_backlog(
         "maxEventsPerTrigger": "20",
         "loadBalancingInterval": "1s",
         "partitionExpiration": f"{NEVER:g}s",
+        "requestTimeout": "60s",
     }
 
+    inside, go_on = threading.Event(), threading.Event()
+
     def apply(batch: DataFrame, number: int) -> None:
+        """Hold the query in the first batch until it has both partitions, and in one where both have a checkpoint."""
         batch.count()
+        if number == 0:
+            fleet.until(lambda: sum(fleet.owned().values()) == 2, "both partitions to be held")
+        if [found.sequence_number > 0 for found in fleet.checkpoints().values()] == [True, True]:
+            inside.set()
+            assert go_on.wait(PATIENCE)
 
     stream = spark.readStream.format("leasehold").options(**options).load()
     query = stream.writeStream.foreachBatch(apply).option("checkpointLocation", str(tmp_path / "scratch")).start()
-    fleet.until(
-        lambda: query.exception() or [c.sequence_number > 0 for c in fleet.checkpoints().values()] == [True, True],
-        "checkpoints in the middle of both partitions",
-    )
-    query.stop()
+    fleet.until(lambda: query.exception() or inside.is_set(), "checkpoints in the middle of both partitions")
+    stopping = threading.Thread(target=query.stop)
+    stopping.start()
+    until(lambda: not query.isActive, "the stop to be asked for")
+    go_on.set()
+    stopping.join()
     places = {partition: found.sequence_number for partition, found in fleet.checkpoints().items()}
     assert all(0 < place < MANY - 1 for place in places.values()), f"in the middle: {places}"
     as_they_see = {
