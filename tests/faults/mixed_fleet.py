@@ -165,14 +165,16 @@ class MixedFleet:
         return {record.partition for record in self.records() if record.owner_id.partition("/")[0] == owner}
 
     def wait_shared(self, *counts: int, without: str = "") -> dict[str, int]:
-        """Wait until the partitions are shared so, and nobody of the name `without` has any."""
+        """Wait until the partitions are shared so, and nobody of the name `without` has any. Returns that state."""
+        owned: dict[str, int] = {}
 
         def shared() -> bool:
+            nonlocal owned
             owned = self.owned()
             return sorted(owned.values()) == sorted(counts) and without not in owned
 
         self.until(shared, f"shares of {counts} without {without!r}")
-        return self.owned()
+        return owned
 
     def wait_read(self) -> None:
         """Wait until every event was delivered to somebody."""

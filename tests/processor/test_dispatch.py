@@ -17,10 +17,7 @@ from leasehold.ownership import DispatchThread
 from leasehold.ownership.pace import JITTER, Outcome, pause_after
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, SETTINGS, Hub, Instance
-
-PATIENCE = 60.0
-"""Seconds: how long a test waits for what should happen at once before it fails."""
-
+from tests.waiting import NEVER, PATIENCE
 
 # The pace
 
@@ -67,7 +64,9 @@ class Runner:
     def __init__(self, alive: Callable[[], bool] = lambda: True, interval: float = 0.01) -> None:
         clock = SystemClock()
         self.store = MemoryStore(clock)
-        settings = replace(SETTINGS, load_balancing_interval=interval)
+        settings = replace(
+            SETTINGS, load_balancing_interval=interval, partition_expiration=10 * NEVER, stall_timeout=10 * NEVER
+        )
         self.instance = Instance(Hub(), clock, self.store, self.store, settings=settings)
         self.manager = self.instance.manager
         self.thread = DispatchThread(self.manager, clock=clock, alive=alive)
@@ -114,32 +113,32 @@ def test_it_runs_cycles_until_stopped_and_then_relinquishes(make: MakeRunner) ->
 
 
 def test_stopping_does_not_wait_for_the_interval(make: MakeRunner) -> None:
-    runner = make(interval=10.0)
+    runner = make(interval=NEVER)
     claimed = runner.claimed()
     runner.thread.start()
     assert claimed.wait(PATIENCE)
-    runner.thread.stop(5.0)
+    runner.thread.stop(PATIENCE)
     assert not runner.thread.running
 
 
 def test_a_cycle_that_won_is_followed_by_another_at_once(make: MakeRunner) -> None:
-    runner = make(interval=10.0)
+    runner = make(interval=NEVER)
     runner.thread.start()
-    assert runner.manager.wait_for_cycle(2, 5.0)
+    assert runner.manager.wait_for_cycle(2, PATIENCE)
 
 
 def test_what_is_let_go_is_written_down_at_once(make: MakeRunner) -> None:
-    runner = make(interval=10.0)
+    runner = make(interval=NEVER)
     runner.thread.start()
     assert runner.manager.wait_for_cycle(2, PATIENCE), "the second one wins nothing, and a pause follows"
     given_up = threading.Event()
     runner.manager.notices.subscribe(lambda _: given_up.set(), OwnershipRelinquished)
     assert runner.manager.let_go("0", runner.manager.held()["0"].owner_level)
-    assert given_up.wait(5.0)
+    assert given_up.wait(PATIENCE)
 
 
 def test_the_error_that_ended_the_work_is_written_down(make: MakeRunner) -> None:
-    runner = make(interval=10.0)
+    runner = make(interval=NEVER)
     claimed = runner.claimed()
     runner.thread.start()
     assert claimed.wait(PATIENCE)
@@ -220,7 +219,7 @@ def test_a_store_that_is_away_does_not_end_it(make: MakeRunner) -> None:
 
 
 def test_a_store_that_is_away_at_the_end_is_put_up_with(make: MakeRunner, caplog: pytest.LogCaptureFixture) -> None:
-    runner = make(interval=10.0)
+    runner = make(interval=NEVER)
     claimed = runner.claimed()
     runner.thread.start()
     assert claimed.wait(PATIENCE)

@@ -67,11 +67,14 @@ def make() -> Iterator[Start]:
         made.append(plain.processor(hub, store, **given))
         return made[-1]
 
+    def ours(*names: str) -> list[str]:
+        return [each.name for each in set(threading.enumerate()) - before if each.name.startswith(names)]
+
     yield make
     stopped = [processor.stop(PATIENCE) for processor in made]
     assert all(stopped)
-    ours = [each.name for each in set(threading.enumerate()) - before if each.name.startswith("leasehold-")]
-    assert ours == []
+    assert ours("leasehold-partition-", "leasehold-errors") == []  # those that call what is the test's
+    until(lambda: not ours("leasehold-"), "the other threads to end")
 
 
 # Stores
@@ -170,7 +173,7 @@ def test_one_event_at_a_time(tmp_path: Path, make: Start) -> None:
         got.append((event.partition, event.sequence_number))
 
     with make(hub, store, handler, on_event=on_event):
-        until(lambda: len(got) == 50, "all events")
+        until(lambda: len(got) >= 50, "all events")
     for partition in "01":
         assert [number for where, number in got if where == partition] == list(range(25))
     assert store.checkpoints(hub) == {"0": 24, "1": 24}
@@ -747,8 +750,8 @@ def test_a_partition_that_comes_back_waits_for_its_former_handler(tmp_path: Path
         await_cycles(processor.notices, 4)
         assert (handler.stopped, running) == ([], [1])
         go_on.set()
-        until(lambda: len(handler.started) == 2, "work to begin again")
-    assert most == 1
+        until(lambda: len(handler.started) >= 2, "work to begin again")
+    assert (most, len(handler.started)) == (1, 2)
     assert [reason for *_, reason in handler.stopped] == [StopReason.OWNERSHIP_LOST, StopReason.SHUTDOWN]
 
 
@@ -771,7 +774,8 @@ def test_a_handler_that_hangs_costs_its_own_partition_only(tmp_path: Path, make:
         until(lambda: any("TimeoutError" in error for _, error in handler.errors), "the hung handler to be noticed")
         until(lambda: "TimeoutError" in store.records(hub)["0"].last_error, "the record of it")
         send(hub, 5, "1")
-        until(lambda: len(handler.got.get("1", [])) == 17, "the other partition to go on")
+        until(lambda: len(handler.got.get("1", [])) >= 17, "the other partition to go on")
+        assert handler.got["1"] == list(range(17))
         assert processor.partitions["1"] == 1
         go_on.set()
         until(lambda: handler.got.get("0", [])[5:] == list(range(5)), "the partition to be begun again")
@@ -1013,7 +1017,7 @@ def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint(tmp_path: Path
     with processor:
         until(lambda: store.checkpoints(hub) == {"0": 14, "1": 9}, "the place behind the gap")
         send(hub, 3)
-        until(lambda: sum(map(len, handler.got.values())) == 6, "what follows")
+        until(lambda: handler.count >= 6, "what follows")
     assert lost == [EventsLost("0", 10, 15)]
     assert handler.got == {"0": [15, 16, 17], "1": [10, 11, 12]}
     assert handler.errors == []

@@ -146,16 +146,17 @@ def test_a_session_that_is_lost_under_a_handler_is_done_by_another_and_not_twice
     one = made(server, tmp_path, "one", hang, workers=1)
     with running(one):
         until(hanging.is_set, "a handler that hangs")
+        in_hand = one.counts["received"]  # all three, unless one of them was late
         server.faults.drop_connections()  # the server gives the session to the next; the first does not know yet
         with running(made(server, tmp_path, "two")):
             until(lambda: logs(tmp_path) == {"a": [0, 1, 2]}, "effects in the table")
             until(lambda: server.count("sessions") == 0, "an empty queue")
         go.set()
-        until(lambda: one.counts["lost"] == 3, "messages that count as lost")
+        until(lambda: one.counts["lost"] >= in_hand, "messages that count as lost")
         post(server, "a", 3)
         until(lambda: server.count("sessions") == 0, "an empty queue")
     assert logs(tmp_path) == {"a": [0, 1, 2, 3]}
-    assert one.counts["applied"] == 1
+    assert (one.counts["applied"], one.counts["lost"]) == (1, in_hand)
 
 
 def test_a_stop_gives_the_session_back_at_once_and_counts_no_delivery(server: ServiceBusServer, tmp_path: Path) -> None:
@@ -173,7 +174,8 @@ def test_a_stop_gives_the_session_back_at_once_and_counts_no_delivery(server: Se
         one.stop()
         go.set()
     assert logs(tmp_path) == {"a": [0]}
-    assert (one.counts["applied"], one.counts["given_back"], one.counts["lost"]) == (1, 2, 0)
+    in_hand = one.counts["received"]  # all three, unless one of them was late
+    assert (one.counts["applied"], one.counts["given_back"], one.counts["lost"]) == (1, in_hand - 1, 0)
     with running(made(server, tmp_path, "two", lambda event: deliveries.append(event.delivery))):
         until(lambda: server.count("sessions") == 0, "an empty queue")
     assert deliveries == [1, 1]
