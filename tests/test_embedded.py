@@ -21,7 +21,7 @@ from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores import open_lease_store, open_store
 from leasehold.testing.stores.groups import at_once
 from tests.many_files import no_more_files
-from tests.waiting import PATIENCE, take
+from tests.waiting import PATIENCE, take, until
 
 SCHEMA = ("CREATE TABLE IF NOT EXISTS entry (value TEXT)",)
 
@@ -176,7 +176,8 @@ def test_a_writer_waits_for_another(file: DatabaseFile) -> None:
     def hold() -> None:
         with file.writing() as connection:
             inside.set()
-            assert not done.wait(0.05), "the other one writes while this one holds the lock"
+            until(lambda: file._turns[os.getpid()].waiting or done.is_set(), "the other one to wait")
+            assert not done.is_set(), "the other one writes while this one holds the lock"
             connection.execute("INSERT INTO entry VALUES ('first')")
 
     thread = threading.Thread(target=hold)

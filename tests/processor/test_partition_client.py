@@ -147,7 +147,13 @@ def test_a_call_says_how_many_and_how_long_they_may_take_to_gather(processor: Ev
     assert batch is not None
     assert (batch.first, len(batch)) == (11, 14)
     assert list(client.receive(0.01, count=5) or ()) == []
-    threading.Timer(0.1, lambda: send(hub, 5)).start()
+    waiters: Any = client._work._changed
+
+    def send_more() -> None:
+        until(lambda: waiters._waiters, "the call to wait")
+        send(hub, 5)
+
+    threading.Thread(target=send_more).start()
     batch = client.receive(PATIENCE, count=5, max_wait=NEVER)
     assert batch is not None
     assert len(batch) == 5

@@ -141,7 +141,7 @@ def test_who_wants_what_is_being_taken_or_given_up_waits_for_that(leases: Entity
 
     def slow(told: Any) -> Any:
         held.set()
-        may.wait()
+        may.wait(PATIENCE)
         return release(told)
 
     found: list[Any] = []
@@ -153,7 +153,8 @@ def test_who_wants_what_is_being_taken_or_given_up_waits_for_that(leases: Entity
         assert held.wait(PATIENCE)
         thread = threading.Thread(target=lambda: found.append(made.take("a")))
         thread.start()
-        thread.join(0.2)
+        changed: Any = made._changed
+        until(lambda: changed._waiters or found, "who takes to wait")
         assert not found, "it waits"
         may.set()
         thread.join(PATIENCE)
