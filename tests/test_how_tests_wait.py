@@ -28,6 +28,12 @@ REASON = re.compile(r"# .*\b(impatient|expires|by hand): \w")
 NOW = re.compile(r"\b(monotonic|perf_counter|time|now)\([\w.]*\)")
 PASSED = re.compile(rf"{NOW.pattern} - (?!(datetime\.)?timedelta)[A-Za-z_]")
 LASTS = re.compile(r"timeout|expiration|duration|patience|deadline", re.IGNORECASE)
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
+SAID = re.compile(
+    rf"(?:timeout|expiration)=(?P<lasts>{DURATION.pattern})\b|\bTimer\((?P<after>\d+\.?\d*)", re.IGNORECASE
+)
+"""In a text, such as a URL or a program: an option with its duration, or a timer with its seconds."""
+TO_MEND = f"is below {SHORT:g} s: give it tests.waiting.NEVER, or say why nothing depends on it"
 
 
 def broken(text: str) -> Iterator[tuple[int, str]]:
@@ -48,10 +54,13 @@ def broken(text: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, (ast.Compare, ast.Call)) and _bounds_time(node, took):
             yield line, "asserts how long something took: wait for its outcome, or mark the test as timing"
         if isinstance(node, ast.keyword) and node.arg and LASTS.search(node.arg) and _is_short(node.value):
-            yield (
-                line,
-                f"{node.arg} is below {SHORT:g} s: give it tests.waiting.NEVER, or say why nothing depends on it",
-            )
+            yield line, f"{node.arg} {TO_MEND}"
+        if _calls(node, "Timer") and node.args and _is_short(node.args[0]):
+            yield line, f"a timer {TO_MEND}"
+        if isinstance(node, ast.Dict):
+            yield from (each for each in _short_entries(node) if each[0] not in reasons)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from (each for each in _said(node.value, line) if each[0] not in reasons)
 
 
 def _measures_time(node: ast.AST) -> bool:
@@ -97,7 +106,33 @@ def _calls(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
 
 
 def _is_short(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and isinstance(value.value, (int, float)) and 0 < value.value < SHORT
+    """Whether it is a number of seconds, or the text of a duration, that a busy machine may miss."""
+    if not isinstance(value, ast.Constant):
+        return False
+    if isinstance(value.value, str):
+        return 0 < _seconds(value.value) < SHORT
+    return isinstance(value.value, (int, float)) and 0 < value.value < SHORT
+
+
+def _seconds(text: str) -> float:
+    """Of `500ms` or `2.5s`; 0 of any other text."""
+    found = DURATION.fullmatch(text)
+    return float(found[1]) / (1_000 if found[2].lower() == "ms" else 1) if found else 0.0
+
+
+def _short_entries(node: ast.Dict) -> Iterator[tuple[int, str]]:
+    """Entries of a dictionary that are options with the text of a duration."""
+    for key, value in zip(node.keys, node.values, strict=True):
+        name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+        if LASTS.search(name) and isinstance(value, ast.Constant) and isinstance(value.value, str) and _is_short(value):
+            yield value.lineno, f"{name} {TO_MEND}"
+
+
+def _said(text: str, line: int) -> Iterator[tuple[int, str]]:
+    """What a text says that is short, by its line."""
+    for found in SAID.finditer(text):
+        if 0 < (_seconds(found["lasts"]) if found["lasts"] else float(found["after"])) < SHORT:
+            yield line + text.count("\n", 0, found.start()), f"{found[0]} {TO_MEND}"
 
 
 def test_all_tests_wait_for_conditions() -> None:
@@ -121,6 +156,12 @@ def test_all_tests_wait_for_conditions() -> None:
         "assert at == pytest.approx(time.time(), abs=60)",
         "open_store(url, timeout=1)",
         "Settings(partition_expiration=2.5)",
+        "stream(requestTimeout='500ms')",
+        "OPTIONS = {\n    'requestTimeout': '1s'}",
+        "open_hub('kafka://host/topic?request_timeout=1s')",  # by hand: an example
+        "open_hub(f'kafka://{host}/topic?request_timeout=500ms&transfer_timeout=9s')",  # by hand: an example
+        "threading.Timer(0.4, stop).start()",  # by hand: an example
+        "PROGRAM = 'import threading; threading.Timer(0.4, stop).start()'",  # by hand: an example
     ],
 )
 def test_what_is_refused(text: str) -> None:
@@ -136,6 +177,11 @@ def test_what_is_refused(text: str) -> None:
         "open_store(\n    url,\n    timeout=1,  # impatient: the server is frozen\n)",
         "while time.monotonic() < deadline:\n    pass",
         "assert before <= at <= time.time()",
+        "open_hub('kafka://host/topic?request_timeout=10s&x=1s')",
+        "open_hub(f'kafka://host/topic?request_timeout={PATIENCE:g}s')",
+        "stream(requestTimeout='30s', settleDelay='0s', interval='1s')",
+        "PROGRAM = '''\nTimer(0.4, stop)  # expires: by itself\n'''",
+        "threading.Timer(NEVER, stop).start()",
         "from tests.sinks.places import place",
     ],
 )

@@ -51,7 +51,13 @@ CARRIERS: dict[str, Any] = {
     "outbox": OutboxSection,
     "metrics": MetricsSection,
 }
-EXAMPLES = {"duration": "2s", "whole number": "7", "number": "1.5", "true or false": "true", "position": "latest"}
+EXAMPLES = {
+    "duration": "2s",  # by hand: only read
+    "whole number": "7",
+    "number": "1.5",
+    "true or false": "true",
+    "position": "latest",
+}
 """A text of each kind, and of the settings that take no text of their kind."""
 OWN_EXAMPLES = {
     "hub": "log:///x.db",

@@ -123,7 +123,7 @@ def test_a_processor_waits_for_its_hub_and_says_so(caplog: pytest.LogCaptureFixt
     clock = LeadingClock()
     notices.subscribe(heard.append, StartDelayed)
     notices.subscribe(lambda delayed: clock.advance(NEVER), StartDelayed)
-    nobody = "kafka://127.0.0.1:1/topic?request_timeout=0.5s"
+    nobody = "kafka://127.0.0.1:1/topic?request_timeout=0.5s"  # impatient: nobody is there
     with pytest.raises(HubUnavailable):
         EventProcessor(
             nobody,

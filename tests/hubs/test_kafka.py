@@ -254,7 +254,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
 def test_a_cluster_that_tells_no_topic_ids_is_not_taken_by_name_unasked(cluster: Cluster, topic: str) -> None:
     cluster.tell_topic_ids(False)
     try:
-        url = cluster.url(topic, "request_timeout=1s")
+        url = cluster.url(topic, "request_timeout=1s")  # impatient: nobody tells the id, and until() asks again
         match = r"topic's id failed.*topic_identity=name"
         until(says(HubUnavailable, match, lambda: open_hub(url)), "the cluster to tell all but the id")
         by_name = opened(cluster.url(topic, "topic_identity=name"))
@@ -326,7 +326,8 @@ def test_nobody_at_the_address(query: str) -> None:
 
     def ask() -> None:
         try:
-            open_hub(f"kafka://127.0.0.1:1/t?request_timeout=1s&{query}".removesuffix("&"))
+            url = f"kafka://127.0.0.1:1/t?request_timeout=1s&{query}"  # impatient: nobody is there
+            open_hub(url.removesuffix("&"))
         except HubUnavailable as error:
             said.append(str(error))
             raise

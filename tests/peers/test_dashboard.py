@@ -59,7 +59,7 @@ def owners(place: Place) -> set[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path, partitions=4, expiration="6s", timeout="1s")
+    place = Place(tmp_path, partitions=4, expiration="6s", timeout="1s")  # expires: whoever is killed is outwaited
     for partition in place.hub.partition_ids():
         place.send(partition, *[b"x"] * 50)
     yield place

@@ -47,7 +47,8 @@ class Scene:
         self.folder, self.programs = folder, programs
         self.hub = LogHub.create(folder / "hub.db", partitions=PARTITIONS)
         SqliteStore(folder / "store.db").create_schema()
-        text = PIPELINE.format(name="flights", group="$Default", expiration="2.5s", timeout="0.8s")
+        times = {"expiration": "2.5s", "timeout": "0.8s"}  # expires: what a killed worker had; looks come again
+        text = PIPELINE.format(name="flights", group="$Default", **times)
         (folder / "flights.toml").write_text(text)
         self.ports = {name: free_port() for name in ("group", "a", "b", "prometheus")}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -76,7 +77,11 @@ class Scene:
         rules = re.sub(r"for: (\d+)m", lambda found: f"for: {int(found[1]) * 5}s", ALERTS.read_text(encoding="utf-8"))
         (self.folder / "alerts.yml").write_text(rules)
         settings = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "global": {
+                "scrape_interval": "1s",
+                "scrape_timeout": "1s",  # impatient: it may be no longer than the interval, and the next one follows
+                "evaluation_interval": "1s",
+            },
             "rule_files": [str(self.folder / "alerts.yml")],
             "scrape_configs": jobs,
         }

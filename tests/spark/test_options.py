@@ -57,7 +57,7 @@ def test_every_option() -> None:
             "loadBalancingInterval": "2s",
             "partitionExpiration": "10s",
             "foreignExpiration": "50s",
-            "requestTimeout": "1s",
+            "requestTimeout": "1s",  # by hand: only compared
             "margin": "500ms",
             "clockRateRatio": "1.5",
             "stallTimeout": "1m",

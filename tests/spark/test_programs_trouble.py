@@ -73,7 +73,7 @@ def test_a_function_of_the_rows_that_never_returns_is_cancelled(program: Program
 def test_a_function_of_the_rows_that_never_returns_makes_its_partition_a_suspect(program: Program) -> None:
     program.send(5, "0")
     table = program.table()
-    events = program.events(table, partitionExpiration="6s", stallTimeout="6s", requestTimeout="1s")
+    events = program.events(table, partitionExpiration="12s", stallTimeout="12s", requestTimeout="5s")
     rows = program.rows(events).withColumn("n", F.udf(hangs, "INT")("n"))
     with pytest.raises(PySparkException, match=r"cancelled"):
         program.start(rows, table.apply).awaitTermination()
@@ -85,7 +85,7 @@ def test_a_function_of_the_rows_that_never_returns_makes_its_partition_a_suspect
 
     until(has_let_go, "the source's reader to give the partition back, which the end of the query does not wait for")
     assert records["1"].last_error == ""
-    assert "no progress for the stall timeout (6 s): partition 0 [0, 5)" in records["0"].last_error
+    assert "no progress for the stall timeout (12 s): partition 0 [0, 5)" in records["0"].last_error
 
 
 def test_a_cast_that_fails_ends_the_query_with_what_to_do(program: Program, caplog: pytest.LogCaptureFixture) -> None:

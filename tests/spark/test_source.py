@@ -95,8 +95,9 @@ def test_a_bad_option_is_one_error_that_says_what_is_allowed(bench: Bench) -> No
     assert not any("leasehold" in frame.filename for frame in traceback.extract_tb(refused.value.__traceback__)[1:-1])
     with pytest.raises(PySparkException, match=r"minPartitions = 'many': a whole number above zero"):
         bench.stream("x", minPartitions="many")
+    times: dict[str, Any] = {"partitionExpiration": "1s", "requestTimeout": "1s"}  # by hand: refused
     with pytest.raises(PySparkException, match=r"partitionExpiration = 1.0: at least .* = 5 s"):
-        bench.stream("x", partitionExpiration="1s", loadBalancingInterval="1s", requestTimeout="1s", margin="1s")
+        bench.stream("x", loadBalancingInterval="1s", margin="1s", **times)
     query = bench.spark.readStream.format("leasehold").option("hub", bench.hub.url).load().writeStream.format("noop")
     with pytest.raises(PySparkException, match="a stream shares partitions through a store") as refused:
         query.start().awaitTermination()
@@ -202,8 +203,11 @@ def test_a_checkpoint_folder_of_another_hub_is_refused(bench: Bench) -> None:
 
 
 def test_triggers_further_apart_than_the_stall_timeout_go_on_reading(bench: Bench) -> None:
-    # What expires here is taken again, by the next trigger at the latest.
-    short: dict[str, Any] = {"partitionExpiration": "2s", "stallTimeout": "2s", "requestTimeout": "1s"}
+    short: dict[str, Any] = {
+        "partitionExpiration": "2s",  # expires: it is taken again, by the next trigger at the latest
+        "stallTimeout": "2s",  # expires: so is this
+        "requestTimeout": "1s",  # impatient: a call of the store that failed is made again by the next cycle
+    }
     query = bench.stream("slow", interval="3 seconds", **short)
     try:
         for count in (5, 10):
@@ -266,7 +270,7 @@ def test_the_source_process_serves_metrics_and_health_of_the_whole_query(bench: 
                 return -1.0
 
         until(lambda: (told("events_total") or 0) >= 30, "the batch to be counted")
-        assert told("partitions") == 3
+        until(lambda: told("partitions") == 3, "all partitions to be held")
         assert told('batch_phase_seconds_sum{phase="body"}') > 0
         until(lambda: get(f"http://127.0.0.1:{port}/readyz")[0] == 200, "it to be ready")
     finally:
@@ -274,7 +278,10 @@ def test_the_source_process_serves_metrics_and_health_of_the_whole_query(bench: 
     until(lambda: told("partitions") == -1, "the port to be given back")
 
 
-def test_the_source_and_the_table_of_a_query_come_together_in_one_endpoint(bench: Bench, tmp_path: Path) -> None:
+def test_the_source_and_the_table_of_a_query_come_together_in_one_endpoint(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.metrics.beside.TIMEOUT", PATIENCE)
     port = free_port()
     table = EntityTable(f"sqlite:///{tmp_path}/t.db", "entities", mode="append", pipeline="p")
     columns = ("CAST(body AS STRING) AS id", "hub", "partition", "sequenceNumber", "ownerLevel")
@@ -292,7 +299,7 @@ def test_the_source_and_the_table_of_a_query_come_together_in_one_endpoint(bench
         query = bench.stream("a", **options)
         try:
             until(lambda: (told("events_total") or 0) >= 30, "the batch to be counted")
-            assert told("partitions") == 3
+            until(lambda: told("partitions") == 3, "all partitions to be held")
             assert told('table_rows_total{outcome="applied"}') == 30
             assert told(f'beside_up{{endpoint="127.0.0.1:{port}"}}') == 1
             until(lambda: get(f"{server.url}/readyz") == (200, "ok\n"), "it to be ready")
