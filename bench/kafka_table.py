@@ -5,8 +5,7 @@ on `local[2]` (`kafka_table_sides.py`, on the PySpark that the connector's JAR i
 bring the last state of each flight into a table of the same definition on the same server. By hand that is Spark's own
 Kafka source with `maxOffsetsPerTrigger` and `availableNow`, `from_json`, and a function of `foreachBatch` that brings
 the rows into an unlogged staging table and merges them into the table with one statement. Its tasks stage the rows by
-Spark's JDBC writer, by a COPY row by row, or by a COPY of Arrow's CSV. The loop has its defaults: rows come through the
-driver.
+Spark's JDBC writer, by a COPY row by row, or by a COPY of Arrow's CSV. The loop has its defaults.
 
 The figures are events a second, and CPU seconds for 100,000 events of all processes but the broker: the driver, its
 Java, Python workers, and the Postgres server. Neither counts the first batches and the last one: at both ends of what

@@ -4,7 +4,7 @@ The table has 1,000,000 rows, a batch 100,000, each with another key; all of it 
 same machine. In one process: ADBC's copy of Arrow into an unlogged table and one INSERT … ON CONFLICT, which is the
 limit; the same with a comparison of times, as `sequence_by` has one; psycopg's `executemany`; `Sink.apply`, without and
 with `sequence_by`; and each batch applied once more. From Spark: its JDBC writer (with `reWriteBatchedInserts`) into an
-unlogged table and the same merge; `toArrow` and ADBC; `EntityTable.apply`, staged by the tasks and through the driver.
+unlogged table and the same merge; `toArrow` and ADBC; `EntityTable.apply`.
 
 The sides write the same batches to tables of their own, in turns, each round beginning with another side; the figure
 is the median of the rounds. Between the rounds there is a vacuum. In the end all tables hold the same. A plain merge
@@ -36,7 +36,7 @@ from tests.peers.maven import jars
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.sinks import Batch, Sink, TableSpec, open_sink
-from leasehold.spark import EntityTable, MicroBatches, Writing, open_session
+from leasehold.spark import EntityTable, MicroBatches, open_session
 from postgres_sink_sides import (
     COLUMNS,
     PARTITIONS,
@@ -56,7 +56,6 @@ Row = tuple[str, float, str, float | None, str]
 JDBC = "org.postgresql:postgresql:42.7.7"
 _FENCE = ("hub", "partition", "sequenceNumber", "ownerLevel")
 _PIPELINE = "bench"
-_NEVER = 1_000_000_000
 _WARM = 1
 
 T = TypeVar("T")
@@ -112,8 +111,7 @@ def _rows(process: Mapping[str, float], spark: Mapping[str, float]) -> list[Row]
     add("Sink.apply of a batch that was applied", process, "again", None, ">= 500,000")
     add("from Spark: JDBC and a merge", spark, "jdbc", None)
     add("from Spark: toArrow, ADBC and a merge", spark, "adbc", "jdbc")
-    add("from Spark: EntityTable, staged by the tasks", spark, "staged", "jdbc", "ratio >= 1.5")
-    add("from Spark: EntityTable, through the driver", spark, "driver", "jdbc")
+    add("from Spark: EntityTable", spark, "table", "jdbc")
     return rows
 
 
@@ -237,14 +235,11 @@ def _from_spark(stack: ExitStack, url: str, folder: Path, driver: ModuleType | N
     spark = open_session("bench postgres sink", settings, "local[2]")
     stack.callback(spark.stop)
     looking = stack.enter_context(psycopg.connect(url, autocommit=True))
-    tables = {"staged": "by_tasks", "driver": "by_driver"}
-    ours = {}
-    for way, table in tables.items():
-        create(looking, table)
-        _fill(stack, url, table, hub.identity, sizes)
-        writing = Writing(stage_from=0 if way == "staged" else _NEVER)
-        ours[way] = EntityTable(url, table, keys=["id"], pipeline=_PIPELINE, writing=writing)
-        stack.callback(ours[way].close)
+    tables = {"table": "by_table"}
+    create(looking, "by_table")
+    _fill(stack, url, "by_table", hub.identity, sizes)
+    ours = EntityTable(url, "by_table", keys=["id"], pipeline=_PIPELINE)
+    stack.callback(ours.close)
     plain: dict[str, Side[DataFrame]] = {}
     if libraries is not None:
         tables["jdbc"] = "by_jdbc"
@@ -255,10 +250,8 @@ def _from_spark(stack: ExitStack, url: str, folder: Path, driver: ModuleType | N
         connection = stack.enter_context(driver.connect(url))
         plain["adbc"] = lambda rows: _copy(connection, rows.toArrow(), "by_adbc")
     for way in plain:
-        _begin(looking, tables[way], "by_driver")
-    rounds = Rounds(
-        looking, [*tables.values(), "leasehold_key_by_tasks", "leasehold_key_by_driver", "leasehold_staged"]
-    )
+        _begin(looking, tables[way], "by_table")
+    rounds = Rounds(looking, [*tables.values(), "leasehold_key_by_table"])
     stores = f"sqlite:///{folder}/stores.db"
     with MicroBatches(
         spark,
@@ -274,8 +267,7 @@ def _from_spark(stack: ExitStack, url: str, folder: Path, driver: ModuleType | N
         for batch in batches:
             assert len(batch) == sizes.batch
             rows = batch.events.selectExpr(*in_spark(sizes.table), *_FENCE)
-            sides: dict[str, Side[DataFrame]] = {way: _applying(table, batch) for way, table in ours.items()}
-            rounds.play({**sides, **plain}, rows)
+            rounds.play({"table": _applying(ours, batch), **plain}, rows)
     _check(looking, [*tables.values(), "sunk"])
     return rounds.speeds(sizes.batch)
 
