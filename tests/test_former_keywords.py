@@ -166,8 +166,7 @@ def test_of_an_entity_table(tmp_path: Path) -> None:
     untyped: Callable[..., Any] = EntityTable
     rules: dict[str, Any] = {"sequence_by": "at", "delete_when": "gone", "reject_by": "why"}
     rules |= {"deduplicate_by": "id", "deduplicate_for": "10m"}
-    writing: dict[str, Any] = {"keep": ("hub",), "timeout": 7.0, "stage_from": 5, "stage_connections": 2}
-    writing["schema_evolution"] = "add"
+    writing: dict[str, Any] = {"keep": ("hub",), "timeout": 7.0, "schema_evolution": "add"}
     group = ConsumerGroup("n", "h")
     former = {**rules, **writing, "store": "memory://former", "group": group, "base": tmp_path}
     made, said = formerly(untyped, "sqlite:///t.db", "t", pipeline="p", keys=["id"], **former)

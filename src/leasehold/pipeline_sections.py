@@ -94,8 +94,6 @@ class SinkSection:
     delete_when: str | None
     keep: tuple[str, ...]
     schema_evolution: str | None
-    stage_from: int | None
-    stage_connections: int | None
     rejected_retention: str | None
     memory_retention: str | None
     tombstone_retention: str | None
@@ -119,7 +117,7 @@ class SinkSection:
 KEPT_FOR = ("rejected_retention", "memory_retention", "tombstone_retention")
 """Keys of `[sink]` that are how long something is kept, in the order of `Retention`."""
 _MINE = ("on_failure", "handler_timeout", "spread", "late", "exclusive", "related")
-_OTHERS = ("mode", "delete_when", "keep", "stage_from", "stage_connections", *KEPT_FOR)
+_OTHERS = ("mode", "delete_when", "keep", *KEPT_FOR)
 _OF_HANDLERS = dict.fromkeys(_MINE, True) | dict.fromkeys(_OTHERS, False)
 """Keys of `[sink]` that are for tables with a handler, or only for those without one."""
 

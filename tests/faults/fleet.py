@@ -29,8 +29,6 @@ from tests.waiting import NEVER, until
 
 SHORT = 8.0
 """Seconds: a partition expiration that faults of a few seconds outlast."""
-STAGE_FROM = 100
-"""In Postgres, batches of this many events are staged by the tasks: some of a test are, and others are not."""
 
 GATE = """\
 import os, pathlib, time
@@ -142,7 +140,6 @@ class Fleet:
         self.stores_database, self.table = self.databases or files
         if self.databases is not None:
             self.stores = self.stores_database.url
-        staging = "" if self.databases is None else f"stage_from = {STAGE_FROM}"
         self.store = open_store(self.stores, base=self.folder, timeout=PATIENCE)
         self.group = self.hub.consumer_group("$Default")
         self._sent = {partition: [] for partition in self.hub.partition_ids()}
@@ -154,7 +151,7 @@ class Fleet:
             source=self.source,
             ownership=self.ownership.format(self.expiration),
             table=self.table.url,
-            sink=f"{SINKS[self.mode]}\n{staging}",
+            sink=SINKS[self.mode],
             master=self.master,
             spark=self.spark,
         )

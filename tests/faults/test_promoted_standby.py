@@ -222,7 +222,7 @@ def test_stores_that_went_back_with_their_table_go_on_from_where_both_are(cluste
     assert cluster.ask("standby", "SELECT account, total FROM accounts ORDER BY 1") == expected
 
 
-LOOP = FILE.partition("handler =")[0].replace('keys = ["account"]', 'mode = "append"\nstage_from = 1')
+LOOP = FILE.partition("handler =")[0].replace('keys = ["account"]', 'mode = "append"')
 
 
 class Loop:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -23,10 +23,6 @@ from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.postgres.staged import stager
-from leasehold.sinks.postgres.staged.rows import StagedRows
-from leasehold.sinks.postgres.staged.stager import PostgresStager
-from leasehold.sinks.postgres.staged.table import LeftBehind
 from leasehold.sinks.postgres.staging import Staging
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.rules.batch import Batch
@@ -35,7 +31,6 @@ from leasehold.sinks.rules.table import TableSpec
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS
 from tests.sinks.processes import behind, die
-from tests.sinks.staged.staging import StagedSink
 from tests.waiting import NEVER
 
 SPEC = TableSpec(name="flights", pipeline="p", keys=("tail",), sequence_by="version")
@@ -48,6 +43,8 @@ POINTS: dict[str, tuple[Any, str]] = {
     "watermarks locked": (Bookkeeping, "lock_watermarks"),
     "levels raised": (watermarks, "write"),
     "staging emptied": (Staging, "make"),
+    "half copied": (psycopg.Copy, "write"),
+    "copied": (psycopg.Copy, "__exit__"),
     "staged": (Staging, "fill"),
     "keys gathered": (Memory, "gather"),
     "keys locked": (Memory, "lock"),
@@ -80,32 +77,6 @@ LAST: dict[str, tuple[Any, str]] = {
     "last rows merged": (PostgresTransaction, "_merged_last"),
 }
 """Where one can be killed whose batch is merged by the last row of each key alone, which versions may say."""
-
-IN_TASK: dict[str, tuple[Any, str]] = {
-    "columns known": (stager, "stored_columns"),
-    "rows readied": (stager, "staged_piece"),
-    "connected": (stager, "_prepare"),
-    "half copied": (psycopg.Copy, "write"),
-    "copied": (psycopg.Copy, "__exit__"),
-    "piece committed": (PostgresStager, "_copy"),
-    "receipt given": (PostgresStager, "stage"),
-}
-"""Where a task that stages rows can be killed."""
-
-STAGED: dict[str, tuple[Any, str]] = {
-    "stager made": (PostgresSink, "stager"),
-    **IN_TASK,
-    **{name: POINTS[name] for name in ("fitted", "watermarks locked", "levels raised", "staging emptied")},
-    "staged rows counted": (StagedRows, "_check"),
-    "staged rows filled": (StagedRows, "fill"),
-    **{name: POINTS[name] for name in ("keys locked", "concerned keys found", "merged", "keys remembered")},
-    "staged rows set aside": (StagedRows, "rejected"),
-    "staged rows deleted": (StagedRows, "end"),
-    **{name: POINTS[name] for name in ("rejected", "written", "none whole")},
-    "merge committed": (PostgresSink, "_apply_arranged"),
-    "left cleared": (LeftBehind, "clear"),
-}
-"""Where an instance can be killed whose tasks stage its batch, in the order of the batch."""
 
 TRYING: dict[str, tuple[Any, str]] = {
     "watermarks locked": (Bookkeeping, "lock_watermarks"),
@@ -206,13 +177,13 @@ def die_in_last(url: str, point: str, by_version: bool) -> None:
 
 def at(point: str, act: Callable[[], None]) -> None:
     """Act once the function of this point has returned."""
-    behind(*{**TRYING, **STAGED, **AT_ONCE, **LAST, **POINTS}[point], act)
+    behind(*{**TRYING, **AT_ONCE, **LAST, **POINTS}[point], act)
 
 
-def die_at(url: str, kind: type[PostgresSink], point: str, act: Callable[[PostgresSink], object]) -> None:
+def die_at(url: str, point: str, act: Callable[[PostgresSink], object]) -> None:
     """Do this to the table, and be killed at the point."""
     at(point, die)
-    act(kind(url, SPEC, timeout=NEVER))
+    act(PostgresSink(url, SPEC, timeout=NEVER))
 
 
 def stop_at(url: str, point: str, told: Connection) -> None:
@@ -238,16 +209,3 @@ def stop_at(url: str, point: str, told: Connection) -> None:
                 return
         finally:
             sink.close()
-
-
-def stage_and_die(url: str, token: str) -> None:
-    """Stage wrong rows of the events 0 and 1 in a piece each, and be killed before there is a receipt."""
-
-    def pieces() -> Iterator[Batch]:
-        yield batch([E("a", "killed", number=0)])
-        yield batch([E("b", "killed", number=1)])
-        die()
-
-    stager = StagedSink(url, FLIGHTS, timeout=NEVER).stager()
-    assert stager is not None
-    stager.stage(token, 0, pieces())

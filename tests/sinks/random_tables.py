@@ -47,11 +47,11 @@ class Table:
 
 
 @contextmanager
-def table_of(place: Place, kind: type[PostgresSink], mode: str) -> Iterator[Table]:
+def table_of(place: Place, mode: str) -> Iterator[Table]:
     """The table, which has been made there, for the length of the block."""
     keys = () if mode == "append" else ("tail",)
     spec = TableSpec(name="flights", pipeline="p", mode="append" if mode == "append" else "upsert", keys=keys)
-    made = kind(place.url, spec, timeout=PATIENCE)
+    made = place.sink(spec, timeout=PATIENCE)
     made.check(SCHEMA)
     yield Table(place, made)
     made.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.sinks import Sink, TableSpec
+from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.testing.sinks import (
     DuplicatesContract,
     ForgettingContract,
@@ -78,6 +79,27 @@ class TestPostgresSink(OnPostgres, SinkContract):
 
 
 class TestRejectedRowsOfPostgres(OnPostgres, RejectedContract):
+    pass
+
+
+class AllRowsMerged(OnPostgres):
+    """All rows of a batch are merged, also where the last one of each key alone, or a plain copy, would do."""
+
+    @pytest.fixture(autouse=True)
+    def _the_long_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for shorter in ("_merged_last", "_appended"):
+            monkeypatch.setattr(PostgresTransaction, shorter, lambda *_: None)
+
+
+class TestPostgresSinkThatMergesAllRows(AllRowsMerged, SinkContract):
+    pass
+
+
+class TestRejectedRowsOfPostgresThatMergesAllRows(AllRowsMerged, RejectedContract):
+    pass
+
+
+class TestForgettingOnPostgresThatMergesAllRows(AllRowsMerged, ForgettingContract):
     pass
 
 

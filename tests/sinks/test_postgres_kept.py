@@ -123,7 +123,7 @@ def test_a_retry_killed_at_any_point_has_done_all_or_nothing(place: Place, point
         sink.apply(killed())
         aside = "SELECT sequence_number, reason, rejected_at FROM flights_rejected ORDER BY 1"
         before = place.look(TABLE), place.look(aside)
-        assert killed_in(die_at, place.url, PostgresSink, point, try_again), point
+        assert killed_in(die_at, place.url, point, try_again), point
         if point != "committed":
             assert (place.look(TABLE), place.look(aside)) == before, point
             assert try_again(sink) == RetryResult(applied=2, rejected=1), point

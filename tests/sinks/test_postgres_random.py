@@ -1,7 +1,4 @@
-"""Random streams, cut and delivered in any way: SQLite, Postgres and a plain model come to the same tables.
-
-In Postgres the rows of a batch pass through the driver, or tasks have staged them.
-"""
+"""Random streams, cut and delivered in any way: SQLite, Postgres and a plain model come to the same tables."""
 
 from __future__ import annotations
 
@@ -12,11 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 
-from leasehold.sinks.postgres.sink import PostgresSink
 from tests.sinks.events import MADE, MADE_APPEND, Model, sink
 from tests.sinks.postgres import Place
 from tests.sinks.random_tables import ANY, MODES, Table, deliver, table_of
-from tests.sinks.staged.staging import StagedSink
 from tests.sinks.streams import Delivered, Log, deliveries, logs
 
 
@@ -25,13 +20,11 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=[PostgresSink, StagedSink])
-def table(request: pytest.FixtureRequest, place: Place, mode: str) -> Iterator[Table]:
+@pytest.fixture
+def table(place: Place, mode: str) -> Iterator[Table]:
     place.run(MADE_APPEND if mode == "append" else MADE)
-    with table_of(place, request.param, mode) as made:
+    with table_of(place, mode) as made:
         yield made
-        if request.param is StagedSink:
-            assert place.look("SELECT count(*) FROM leasehold_staged") == [(0,)]
 
 
 def all_come_to_the_same(table: Table, mode: str, log: Log, delivered: Delivered) -> None:

@@ -108,6 +108,20 @@ def test_a_nul_in_json_is_rejected(place: Place) -> None:
     sink.close()
 
 
+def test_a_delete_that_is_refused_is_kept_with_what_postgres_cannot_hold(place: Place) -> None:
+    place.run(
+        "CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint)",
+        "CREATE TABLE seats (tail text REFERENCES flights)",
+        "INSERT INTO flights VALUES ('a', 'ok', 1)",
+        "INSERT INTO seats VALUES ('a')",
+    )
+    sink = place.sink(FLIGHTS)
+    assert sink.apply(batch([E("a", "n\0l", gone=True)], deletes=True)) == BatchResult(rejected=1)
+    [(body,)] = place.look("SELECT convert_from(body, 'UTF8') FROM flights_rejected")
+    assert "n\\u0000l" in body
+    sink.close()
+
+
 # constraints: the outcome is that of one row after the other
 
 CONSTRAINED = [

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psutil
 import pytest
 
-from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.postgres.staged.table import AGE
 from leasehold.sinks.rules.table import BatchResult
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place
@@ -20,7 +17,6 @@ from tests.sinks.postgres_writer import (
     MADE,
     POINTS,
     SPEC,
-    STAGED,
     apply_killed,
     apply_plain,
     die_at,
@@ -33,11 +29,9 @@ from tests.sinks.postgres_writer import (
     written_by,
 )
 from tests.sinks.processes import FORKED, exit_code, killed_in, started
-from tests.sinks.staged.staging import StagedSink
 from tests.waiting import PATIENCE, until
 
 LOOSE = "CREATE TABLE flights (tail text PRIMARY KEY, status text, slot integer)"
-COMMITTED = ("committed", "merge committed", "left cleared")
 ROWS = "SELECT tail, status, slot FROM flights ORDER BY 1"
 KEYS = "SELECT key_1, number, gone FROM leasehold_key_flights ORDER BY 1"
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
@@ -119,21 +113,21 @@ def test_a_stopped_writer_holds_up_its_keys_alone_and_not_for_long(place: Place)
     sink.close()
 
 
-def killed_at_each(place: Place, kind: type[PostgresSink], points: Iterable[str]) -> None:
+def killed_at_each(place: Place, points: Iterable[str]) -> None:
     """A writer is killed at each point, and its batch comes again: all of it is there once, or was there."""
     first = batch([E("old", slot=9)], by_version=True, deletes=True)
     kept: list[tuple[list[Any], ...]] = []
     place.run(MADE)
-    fresh = kind(place.url, SPEC, timeout=PATIENCE)
+    fresh = place.sink(SPEC, timeout=PATIENCE)
     for point in points:
         if kept:
             tables = ("flights", "leasehold_key_flights", "flights_rejected", "leasehold_watermark")
             place.run(*(f"DELETE FROM {name}" for name in tables))
         fresh.apply(first)
-        assert killed_in(die_at, place.url, kind, point, apply_killed), point
+        assert killed_in(die_at, place.url, point, apply_killed), point
         rows = place.look(ROWS)
         mark = fresh.watermarks("h")["0"].sequence_number
-        assert (rows, mark) == ([("old", "ok", 9)], 0) if point not in COMMITTED else mark == 9, point
+        assert (rows, mark) == ([("old", "ok", 9)], 0) if point != "committed" else mark == 9, point
         again = fresh.apply(killed())
         assert again.applied + again.replayed + again.rejected == 8, point
         aside = place.look("SELECT sequence_number FROM flights_rejected ORDER BY 1")
@@ -150,7 +144,7 @@ def killed_on_the_short_way(place: Place, points: Iterable[str]) -> None:
     sink.apply(killed())
     before = place.look(ROWS), place.look(KEYS)
     for point in points:
-        assert killed_in(die_at, place.url, PostgresSink, point, apply_plain), point
+        assert killed_in(die_at, place.url, point, apply_plain), point
         assert (place.look(ROWS), place.look(KEYS)) == before, point
         assert sink.watermarks("h")["0"].sequence_number == 9
     assert sink.apply(plain()) == BatchResult(applied=4, superseded=1)
@@ -170,7 +164,7 @@ def killed_while_last_rows_are_merged(place: Place, points: Iterable[str], *, by
         assert sink.apply(first).applied == 2
         before = place.look(ROWS), place.look(KEYS)
         assert killed_in(die_in_last, place.url, point, by_version), point
-        committed = point in COMMITTED
+        committed = point == "committed"
         assert committed or (place.look(ROWS), place.look(KEYS)) == before, point
         again = sink.apply(last(by_version=by_version))
         assert (again.applied, again.rejected, again.replayed) == ((0, 0, 7) if committed else (5, 2, 0)), point
@@ -179,22 +173,11 @@ def killed_while_last_rows_are_merged(place: Place, points: Iterable[str], *, by
     sink.close()
 
 
-def killed_while_staged(place: Place, points: Iterable[str]) -> None:
-    killed_at_each(place, StagedSink, points)
-    left = "SELECT count(*) FROM leasehold_staged"
-    assert place.look(left) != [(0,)]
-    place.run(f"UPDATE leasehold_staged SET staged_at = now() - interval '{AGE + 1} s'")
-    later = StagedSink(place.url, SPEC, timeout=PATIENCE)
-    later.apply(batch([E("later", number=10, version=10)], by_version=True, deletes=True))
-    assert place.look(left) == [(0,)]
-    later.close()
-
-
 # In `make test`, some points: what is committed too early is there at the last one before COMMIT.
 
 
 def test_a_writer_killed_at_some_points_has_done_all_or_nothing(place: Place) -> None:
-    killed_at_each(place, PostgresSink, ["levels raised", "keys remembered", "none whole", "committed"])
+    killed_at_each(place, ["levels raised", "half copied", "keys remembered", "none whole", "committed"])
 
 
 def test_a_writer_killed_on_the_short_way_has_done_nothing(place: Place) -> None:
@@ -209,12 +192,6 @@ def test_a_writer_killed_while_last_rows_are_merged_has_done_all_or_nothing(plac
 def test_so_has_one_whose_rows_versions_put_in_order(place: Place) -> None:
     points = ["what is known loaded", "last rows noted", "last rows merged", "committed"]
     killed_while_last_rows_are_merged(place, points, by_version=True)
-
-
-def test_an_instance_killed_while_tasks_stage_its_batch_leaves_nothing_that_counts(place: Place) -> None:
-    killed_while_staged(
-        place, ["half copied", "piece committed", "receipt given", "staged rows deleted", "merge committed"]
-    )
 
 
 @pytest.mark.soak
@@ -236,10 +213,5 @@ def test_a_writer_killed_at_any_point_while_last_rows_are_merged_has_done_all_or
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("time", range(20))
-@pytest.mark.parametrize(
-    ("kill", "points"),
-    [(partial(killed_at_each, kind=PostgresSink), POINTS), (killed_while_staged, STAGED)],
-    ids=["whole", "staged"],
-)
-def test_twenty_times(place: Place, kill: Callable[..., None], points: Iterable[str], time: int) -> None:
-    kill(place, points=points)
+def test_twenty_times(place: Place, time: int) -> None:
+    killed_at_each(place, POINTS)

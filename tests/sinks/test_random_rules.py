@@ -1,6 +1,6 @@
 """Random streams into tables with foreign keys and exclusion constraints: the outcome is that of a plain model.
 
-Each in Postgres, written at once and staged by tasks, and in SQLite, which knows no exclusion constraints.
+Each in Postgres, and in SQLite, which knows no exclusion constraints.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from leasehold.sinks.postgres.sink import PostgresSink
 from tests.sinks.events import E, Model, Rules, run, sink
 from tests.sinks.postgres import Place
 from tests.sinks.random_tables import ANY, MODES, Table, deliver, table_of
-from tests.sinks.staged.staging import StagedSink
 from tests.sinks.streams import Delivered, Log, deliveries, logs
 
 STATUS = "status text NOT NULL CHECK (status <> 'bad')"
@@ -136,11 +134,11 @@ def named(request: pytest.FixtureRequest) -> tuple[str, str]:
     return name, mode
 
 
-@pytest.fixture(params=[PostgresSink, pytest.param(StagedSink, marks=pytest.mark.soak)], ids=["at once", "staged"])
-def ruled(request: pytest.FixtureRequest, place: Place, named: tuple[str, str]) -> Iterator[Ruled]:
+@pytest.fixture
+def ruled(place: Place, named: tuple[str, str]) -> Iterator[Ruled]:
     case, mode = CASES[named[0]], named[1]
     place.run(*case.made(mode))
-    with table_of(place, request.param, mode) as made:
+    with table_of(place, mode) as made:
         yield Ruled(case, mode, made)
 
 

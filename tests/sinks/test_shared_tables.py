@@ -12,7 +12,8 @@ from leasehold.sinks.beside.session import Kind
 from leasehold.sinks.beside.tables import ALWAYS, WHEN_NEEDED, SharedTable
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.testing.sinks.fixtures import UPSERT
-from tests.sinks.postgres import Place
+from tests.sinks.events import E, batch
+from tests.sinks.postgres import FLIGHTS, Place
 
 ALL = [*ALWAYS, *WHEN_NEEDED.values()]
 ON_SQLITE: dict[Kind, str] = {
@@ -73,3 +74,15 @@ def test_postgres_has_their_columns_and_keys(place: Place, table: SharedTable) -
     indexes = place.look(f"SELECT indexname FROM pg_indexes WHERE schemaname = '{place.schema}'")
     missing = {index.name for index in table.indexes} - {name for (name,) in indexes}
     assert missing <= {"leasehold_parked_key"}  # there the key of the table does for it
+
+
+def test_a_table_that_an_earlier_build_made_beside_them_is_left_alone(place: Place) -> None:
+    place.run(
+        "CREATE UNLOGGED TABLE leasehold_staged (batch text NOT NULL)", "INSERT INTO leasehold_staged VALUES ('b')"
+    )
+    sink = place.sink(FLIGHTS)
+    assert sink.make_shared_tables()
+    assert not sink.make_shared_tables()
+    assert sink.apply(batch([E("a")])).applied == 1
+    assert place.look("SELECT batch FROM leasehold_staged") == [("b",)]
+    sink.close()

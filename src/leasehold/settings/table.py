@@ -173,8 +173,6 @@ SETTINGS = (
     _sink("delete_when", TEXT, None, "a condition in SQL: a row for which it is true deletes its entity"),
     _sink("keep", WORDS, (), "which of `hub`, `partition`, `sequenceNumber` and `ownerLevel` are stored as well", shown="none"),
     _sink("schema_evolution", choice("add"), None, "`add`: columns that the table has not are added to it", shown="they are refused"),
-    _sink("stage_from", LIMIT, None, "events of a batch from which on [tasks bring the rows into Postgres](../table.md#large-batches)", shown="never"),
-    _sink("stage_connections", COUNT, None, "most tasks of an instance that do so at a time", shown="all"),
     _sink("rejected_retention", DURATION, None, "how long rejected rows are kept: see [what is kept](../pipelines.md#what-is-kept-beside-the-table)", shown="for ever"),
     _sink("memory_retention", DURATION, None, "how long it is kept which event wrote a key last", shown="for ever"),
     _sink("tombstone_retention", DURATION, None, "the same of deleted entities", shown="`memory_retention`"),

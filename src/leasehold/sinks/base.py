@@ -11,7 +11,7 @@ No method waits longer for another writer than the time-out that the sink was op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from leasehold.sinks.rules.batch import Batch
-    from leasehold.sinks.staged import StagedBatch, StageReceipt
 
 __all__ = [
     "ComparesSchema",
@@ -32,8 +31,6 @@ __all__ = [
     "SharedTables",
     "Sink",
     "SinkFeature",
-    "Stager",
-    "StagesRows",
     "TableContents",
     "TellsContents",
     "Watermarked",
@@ -216,44 +213,6 @@ class ComparesSchema(Protocol):
 
     def advice(self) -> tuple[str, ...]:
         """What to change in the table, so that batches are written faster: a sentence each. Changes nothing."""
-        ...
-
-
-class Stager(Protocol):
-    """What a task is given to stage its rows with. Can be pickled; what it opens stays with the process."""
-
-    def stage(self, batch: str, task: int, pieces: Iterable[Batch]) -> StageReceipt:
-        """Stage the rows of these pieces for the batch of this token, as one attempt of the task of this number.
-
-        They have the ranges of the batch, if it has any. Once the receipt is there, so are the rows; whatever an
-        attempt has staged that has no receipt means nothing. May be called by any number of processes at once, also
-        for one task.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close what this process has open for staging and does not use now. May be used again afterwards."""
-        ...
-
-
-class StagesRows(Protocol):
-    """What a sink may do beside: apply rows that tasks have brought into its database by themselves."""
-
-    def stager(self) -> Stager | None:
-        """What tasks stage rows with; None, and a warning, where this user may not have what that takes."""
-        ...
-
-    def apply_staged(self, batch: StagedBatch, level_of: LevelOf | None = None) -> BatchResult:
-        """Apply what is new of the rows that the batch's receipts tell of, as `Sink.apply` would.
-
-        Nothing is left of what was staged for the batch, whether this returns or raises; what others have staged
-        without a receipt is removed some hours later. Raises what `apply` raises, and `StagedRowsGone`, with
-        nothing applied, where rows are not there any more: stage the batch again.
-        """
-        ...
-
-    def discard_staged(self, batch: str) -> None:
-        """Remove what is there now of the rows that were staged under this token, of a batch that is not applied."""
         ...
 
 

@@ -22,7 +22,6 @@ from leasehold.sinks.base import (
     SharedTables,
     Sink,
     SinkFeature,
-    StagesRows,
     TellsContents,
 )
 from leasehold.sinks.beside.forgetting import Forgets
@@ -46,7 +45,6 @@ __all__ = [
     "REJECTED",
     "RELATED",
     "SHARED_TABLES",
-    "STAGING",
     "STATES",
     "VERSIONS",
     "Features",
@@ -65,9 +63,6 @@ COMPARISON: SinkFeature[ComparesSchema] = SinkFeature(
 EVOLUTION: SinkFeature[Sink] = SinkFeature("EVOLUTION", "adds the columns that its table has not, if asked to", Sink)
 SHARED_TABLES: SinkFeature[SharedTables] = SinkFeature(
     "SHARED_TABLES", "makes what all entity tables of its database share, ahead of time", SharedTables
-)
-STAGING: SinkFeature[StagesRows] = SinkFeature(
-    "STAGING", "applies rows that tasks have brought into its database by themselves", StagesRows
 )
 DUPLICATES: SinkFeature[Sink] = SinkFeature("DUPLICATES", "leaves out events that a producer has sent twice", Sink)
 REJECTED: SinkFeature[KeepsRejected] = SinkFeature(
@@ -93,7 +88,7 @@ MESSAGES: SinkFeature[KeepsMessages] = SinkFeature(
 
 ALL: Features = frozenset(
     {
-        *(CONTENTS, COMPARISON, EVOLUTION, SHARED_TABLES, STAGING, DUPLICATES, REJECTED, FORGETTING),
+        *(CONTENTS, COMPARISON, EVOLUTION, SHARED_TABLES, DUPLICATES, REJECTED, FORGETTING),
         *(STATES, PARKING, VERSIONS, RELATED, OUTBOX, MESSAGES),
     }
 )

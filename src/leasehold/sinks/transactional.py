@@ -32,7 +32,7 @@ from leasehold.sinks.base import Features, LevelOf, SinkFeature
 from leasehold.sinks.beside.changes import BesideRows
 from leasehold.sinks.features import DUPLICATES, OUTBOX, PARKING, RELATED, VERSIONS, require
 from leasehold.sinks.rules import claims, fence
-from leasehold.sinks.rules.batch import Arrangement, Batch, Kept, arrange
+from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of
@@ -102,9 +102,7 @@ class TransactionalSink(ABC, Generic[T]):
         raises `OwnerLevelWentBack`; without `level_of` it is dropped with a warning. Raises `SchemaMismatch`,
         `KeyFromTwoPartitions`, `StaleBatch` and `EventsMissing` with nothing applied.
         """
-        return self._apply_arranged(batch, arrange(batch), level_of)
-
-    def _apply_arranged(self, batch: Batch, arrangement: Arrangement, level_of: LevelOf | None) -> BatchResult:
+        arrangement = arrange(batch)
         if not self.spec.keys and (batch.sequence_by is not None or batch.delete is not None):
             raise ConfigError(
                 "mode", self.spec.mode, "appended events have no order and are never deleted", "Use upsert"
@@ -295,7 +293,7 @@ class TransactionalSink(ABC, Generic[T]):
             if (now := beside.of_last_versions(batch)) is None:
                 return BatchResult(outdated=True)
             batch, arrangement = now, arrange(now)
-        kept = self._kept(transaction, arrangement, plan)
+        kept = arrangement.admitted(plan)
         verdict = None
         if batch.identities is not None:
             verdict = beside.judge_duplicates(batch.identities, plan, self._clock.wall())
@@ -319,10 +317,6 @@ class TransactionalSink(ABC, Generic[T]):
         dropped, untimely = (0, 0) if verdict is None else (len(verdict.dropped), verdict.untimely)
         counts = (written.applied, kept.replayed, refused, written.superseded, len(written.set_aside), dropped)
         return BatchResult(*counts, untimely=untimely, seconds=written.seconds)
-
-    def _kept(self, transaction: T, arrangement: Arrangement, plan: fence.Plan) -> Kept:
-        """The rows that `plan` lets through."""
-        return arrangement.admitted(plan)
 
     def _log_added(self, columns: tuple[str, ...]) -> None:
         """Say what the table was given, once that is committed."""

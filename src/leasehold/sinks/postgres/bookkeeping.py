@@ -15,7 +15,6 @@ Owns the making of these tables, the locks, and the numbers that stand for parti
                            that wait (`sinks.beside.messages`)
     leasehold_entity       one row an entity whose events are in several partitions: its version
                            (`sinks.beside.entities`)
-    leasehold_staged       rows on their way from tasks (`staged.table`)
 
 Beside each entity table are `leasehold_key_<table>` (`memory`), `<table>_rejected` (`rejected`) and, with
 `deduplicate_by`, `leasehold_identity_<table>` (`identities`).
@@ -45,7 +44,6 @@ from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.beside.watermarks import OF_READER, WATERMARK, of_reader
 from leasehold.sinks.postgres.names import NEEDED, SHARED
 from leasehold.sinks.postgres.session import Session, reason_of
-from leasehold.sinks.postgres.staged import table as staged_table
 from leasehold.sinks.rules.fence import Lane
 
 FORMAT = 2
@@ -113,7 +111,6 @@ SCHEMA = (
         entity text COLLATE "C" NOT NULL, key text, body bytea NOT NULL, properties text NOT NULL,
         emitted_at double precision NOT NULL, refused text)""",
     "CREATE INDEX IF NOT EXISTS leasehold_outbox_lane ON {outbox} (pipeline, entity_table, hub, partition, number)",
-    *staged_table.SCHEMA,
 )
 _LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partition)"
 

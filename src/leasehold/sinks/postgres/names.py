@@ -24,10 +24,7 @@ from leasehold.sinks.rules.table import TableSpec
 NEEDED = (TABLE, WATERMARK)
 """The tables without which there is no entity table in a schema."""
 
-STAGED = "leasehold_staged"
-"""Where tasks put the rows of a batch, for the driver to merge."""
-
-SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, OUTBOX, *MESSAGES, ENTITY, STAGED)
+SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, OUTBOX, *MESSAGES, ENTITY)
 """The tables that all entity tables of a schema share."""
 
 LONGEST_NAME = 63 - len("leasehold_identity_")

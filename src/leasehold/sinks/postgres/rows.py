@@ -1,8 +1,8 @@
 """The rows of a batch on their way to staging, and those that are set aside before they get there.
 
-Owns what is found out of rows before the database has seen them, in the driver as in a task; also which rows have to be
-sent. Where no rule of the table could see a row that a later one of its key replaces (`Layout.lets_last_alone`), the
-outcome is the same whether all rows are written in their order, or the last one of each key alone.
+Owns what is found out of rows before the database has seen them, and which rows have to be sent. Where no rule of the
+table could see a row that a later one of its key replaces (`Layout.lets_last_alone`), the outcome is the same whether
+all rows are written in their order, or the last one of each key alone.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Last:
 
 
 class BatchRows:
-    """The new rows of a batch that are here, in order."""
+    """The new rows of a batch, in order."""
 
     def __init__(self, batch: Batch, layout: Layout, kept: Kept, session: Session) -> None:
         self._kept = kept
@@ -233,9 +233,6 @@ class BatchRows:
         if len(self._places) == len(lanes):  # all rows, and they are in order
             return lanes, numbers
         return [lanes[at[place]] for place in self._places], [numbers[at[place]] for place in self._places]
-
-    def end(self) -> None:
-        """The rows are merged: nothing is left of them elsewhere."""
 
     def rejected(self, broken: Mapping[int, str]) -> list[Any]:
         """All rows to set aside, in the order of the batch; `broken` are those that the table refused."""

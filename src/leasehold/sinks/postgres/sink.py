@@ -31,7 +31,7 @@ from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
-from leasehold.sinks.base import LevelOf, Sink, Stager, TableContents
+from leasehold.sinks.base import LevelOf, Sink, TableContents
 from leasehold.sinks.beside import contents, record
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
@@ -46,17 +46,12 @@ from leasehold.sinks.postgres.advice import advice
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.session import Session, check_same, gone, settings_of, until_it_stays
-from leasehold.sinks.postgres.staged.rows import replayed
-from leasehold.sinks.postgres.staged.stager import offered_stager
-from leasehold.sinks.postgres.staged.table import LeftBehind, discard
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.postgres.trial import check_rights, write_a_row
-from leasehold.sinks.rules.batch import Arrangement, Batch, Kept
-from leasehold.sinks.rules.fence import Plan
+from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import BatchResult, TableSpec
-from leasehold.sinks.staged import StagedArrangement, StagedBatch, StagedRowsGone, arranged
 from leasehold.sinks.transactional import TransactionalSink
 
 T = TypeVar("T")
@@ -100,8 +95,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             settings=settings_of(milliseconds, milliseconds * _LONGEST),
         )
         super().__init__(spec, self._connections.shown, clock)
-        self._url, self._timeout = url, timeout
-        self._left_behind = LeftBehind()
+        self._timeout = timeout
         self._checked: Checked | None = None  # replaced whole, so threads may race for it
         self._staged: WeakKeyDictionary[Connection, object] = WeakKeyDictionary()
         self._backends: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
@@ -110,37 +104,6 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
     def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
         """Apply what is new in `batch`, in one transaction. See `TransactionalSink`."""
         return self._again(lambda: super(PostgresSink, self).apply(batch, level_of))
-
-    def stager(self) -> Stager | None:
-        """See `StagesRows`."""
-        return offered_stager(self._claimed, self._url, self._timeout, self.spec)
-
-    def apply_staged(self, batch: StagedBatch, level_of: LevelOf | None = None) -> BatchResult:
-        """See `StagesRows`."""
-        try:
-            result = self._again(lambda: self._apply_arranged(batch.shape, arranged(batch), level_of))
-        except BaseException as error:
-            if not isinstance(error, StagedRowsGone):
-                with suppress(SinkError):  # what is left will be cleared
-                    self.discard_staged(batch.batch)
-            raise
-        with suppress(SinkError):
-            self._left_behind.clear(self._using, time.monotonic())
-        return result
-
-    def _kept(self, transaction: PostgresTransaction, arrangement: Arrangement, plan: Plan) -> Kept:
-        if not isinstance(arrangement, StagedArrangement):
-            return super()._kept(transaction, arrangement, plan)
-        dropped, split = arrangement.replayed(plan)
-        if split:
-            dropped += replayed(transaction.session, arrangement.staged, split)
-        return arrangement.kept(plan, dropped)
-
-    def discard_staged(self, batch: str) -> None:
-        """See `StagesRows`."""
-        self._left_behind.note(batch)
-        with self._using() as session:
-            discard(session, batch)
 
     def _again(self, act: Callable[[], T]) -> T:
         """Do what is one transaction, and again if the server undoes it for others' sake."""

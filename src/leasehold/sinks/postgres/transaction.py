@@ -37,7 +37,6 @@ from leasehold.sinks.postgres.merging import Merge, Merged
 from leasehold.sinks.postgres.related import Steps
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session, until_it_stays
-from leasehold.sinks.postgres.staged.rows import StagedRows
 from leasehold.sinks.postgres.staging import Filled, Staging
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.duplicates import Memory
@@ -45,7 +44,6 @@ from leasehold.sinks.rules.fence import Lane, Plan
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import TableOrder
-from leasehold.sinks.staged import StagedKept
 from leasehold.sinks.transactions import Outcome
 
 
@@ -204,13 +202,9 @@ class PostgresTransaction(ChangesBeside):
         assert self.checked is not None
         layout, session = self.checked.layout, self._session
         began = time.monotonic()
-        rows: BatchRows | StagedRows
-        if isinstance(kept, StagedKept):
-            rows = StagedRows(session, layout, kept)
-        else:
-            rows = BatchRows(batch, layout, kept, session)
+        rows = BatchRows(batch, layout, kept, session)
         merged, filled = None, time.monotonic()
-        if isinstance(rows, BatchRows) and not past:
+        if not past:
             merged = self._merged_last(layout, rows) if layout.keys else self._appended(layout, rows)
         if merged is None:
             self._ready_staging(layout)
@@ -220,9 +214,7 @@ class PostgresTransaction(ChangesBeside):
         if layout.keys and merged.applied:
             record.note_order(self._session, order)
         self._seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
-        set_aside = rows.rejected(merged.broken)
-        rows.end()
-        return Tried(merged.applied, merged.superseded, set_aside)
+        return Tried(merged.applied, merged.superseded, rows.rejected(merged.broken))
 
     def _ready_staging(self, layout: Layout) -> None:
         """Make the temporary tables, or empty those that are there, and let the server sort in memory."""

@@ -62,7 +62,7 @@ def carrier_of(type_: pa.DataType) -> str:
     """The type of Postgres that takes every value of a type that has a `Kind`."""
     kind = kind_of(type_)
     assert kind is not None
-    if is_boolean(type_):
+    if _is_boolean(type_):
         return "boolean"
     if kind is Kind.TIMESTAMP:
         return "timestamp" if _unwrapped(type_).tz is None else "timestamptz"
@@ -74,7 +74,7 @@ def declared_for(type_: pa.DataType, *, is_key: bool) -> str | None:
     kind, plain = kind_of(type_), _unwrapped(type_)
     if kind is None or kind is Kind.NOTHING:
         return None
-    if kind is Kind.INTEGER and not is_boolean(type_):
+    if kind is Kind.INTEGER and not _is_boolean(type_):
         return "integer" if plain.bit_width < 64 and plain != pa.uint32() else "bigint"
     if kind is Kind.REAL:
         return "double precision" if types.is_float64(plain) else "real"
@@ -94,7 +94,7 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
         return None
     if kind is Kind.NOTHING or (kind is not Kind.JSON and carrier_of(type_) == _without_zone_words(declared)):
         return cast
-    if kind is Kind.INTEGER and not is_boolean(type_):
+    if kind is Kind.INTEGER and not _is_boolean(type_):
         if name in _INTEGERS:
             most = 2 ** _INTEGERS[name]
             bits = plain.bit_width - types.is_signed_integer(plain)
@@ -127,11 +127,6 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
     return None
 
 
-def is_boolean(type_: pa.DataType) -> bool:
-    """Whether this is what Postgres calls a boolean."""
-    return bool(types.is_boolean(_unwrapped(type_)))
-
-
 def _between(cast: Way, most: int | Decimal) -> Way:
     """Values below `most`, either way: all that is lost is one value of the negative ones, which goes row by row."""
     shown = format(Decimal(most), "f")
@@ -152,6 +147,11 @@ def _no_longer(column: Column, length: int) -> bool:
 
 def _are_uuids(column: Column) -> bool:
     return any(pc.all(pc.match_substring_regex(column, one)).as_py() is not False for one in _SPELLINGS)
+
+
+def _is_boolean(type_: pa.DataType) -> bool:
+    """Whether this is what Postgres calls a boolean."""
+    return bool(types.is_boolean(_unwrapped(type_)))
 
 
 def _unwrapped(type_: pa.DataType) -> pa.DataType:

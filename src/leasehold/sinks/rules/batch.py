@@ -195,10 +195,10 @@ def arrange(batch: Batch) -> Arrangement:
         return _parked(made_of_rows, batch.ranges or ())
     if batch.ranges is not None:
         return _within(made_of_rows, batch.ranges)
-    return replace(made_of_rows, stretches=timed(made_of_rows.stretches, batch.times or {}))
+    return replace(made_of_rows, stretches=_timed(made_of_rows.stretches, batch.times or {}))
 
 
-def timed(stretches: Iterable[Stretch], times: Mapping[Lane, tuple[int, float]]) -> tuple[Stretch, ...]:
+def _timed(stretches: Iterable[Stretch], times: Mapping[Lane, tuple[int, float]]) -> tuple[Stretch, ...]:
     """The same stretches; where one ends with the event of its partition in `times`, its range has that one's time."""
     found = []
     for one in stretches:

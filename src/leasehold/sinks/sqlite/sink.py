@@ -33,7 +33,7 @@ from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
 from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
-from leasehold.sinks.features import ALL, SHARED_TABLES, STAGING
+from leasehold.sinks.features import ALL, SHARED_TABLES
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec
@@ -63,7 +63,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     and `AlreadyInUse` when the table belongs to another pipeline or was made with another mode or keys.
     """
 
-    features = ALL - {STAGING, SHARED_TABLES}
+    features = ALL - {SHARED_TABLES}
 
     def __init__(self, path: Path, spec: TableSpec, *, timeout: float = 10.0, clock: Clock | None = None) -> None:
         super().__init__(spec, str(path), clock)

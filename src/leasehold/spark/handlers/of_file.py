@@ -16,7 +16,6 @@ from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table import BatchResult
-from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.handlers.lanes import events_only, read_raw
 from leasehold.spark.handlers.table import HandledOnSpark, Named, ReadsEvents
 from leasehold.spark.handlers.transformed import reader_of, rows_as_events
@@ -66,7 +65,7 @@ class HandledOfFile(HandledOnSpark, ReadsEvents):
 
     def write(
         self,
-        batch: Batch | StagedBatch,
+        batch: Batch,
         level_of: LevelOf | None = None,
         tell: Callable[[Notice], None] | None = None,
         *,

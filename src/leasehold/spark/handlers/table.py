@@ -50,14 +50,12 @@ from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError, Us
 from leasehold.former_keywords import former_keywords
 from leasehold.handlers.contract import Computed, EntityHandler, joined
 from leasehold.handlers.settings import FORMER, Bodies, Failures, Spread, Writes, spread_of
-from leasehold.model import EventRange
 from leasehold.notices import Notice, TableApplied
 from leasehold.runtime import Runtime
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, Totals, counts_of
-from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.handlers.committing import CommittingTable, Trusts
 from leasehold.spark.handlers.jobs import HandlerTasks, tasks_of
 from leasehold.spark.handlers.lanes import COLUMNS, Lane, events_only, lanes_of
@@ -69,7 +67,6 @@ from leasehold.spark.handlers.transformed import check_rows, rows_of
 from leasehold.spark.session.versions import is_connect, to_arrow
 from leasehold.spark.table.expressions import Prepared
 from leasehold.spark.table.of_loop import Collect, LoopBatch, MetTable
-from leasehold.spark.table.staging import Beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,9 +101,6 @@ class ReadsEvents:
     def evaluate(self, prepared: Prepared, collect: Collect = to_arrow) -> Batch:
         """Read the events: the job that may run ahead of a commit."""
         return Batch(collect(prepared.df))
-
-    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> None:
-        """Events are not staged: what they come to is not known before the batch before them is committed."""
 
 
 class HandledOnSpark:
@@ -267,7 +261,7 @@ class HandledOnSpark:
 
     def write(
         self,
-        batch: Batch | StagedBatch,
+        batch: Batch,
         level_of: LevelOf | None = None,
         tell: Callable[[Notice], None] | None = None,
         *,
@@ -278,7 +272,6 @@ class HandledOnSpark:
         `transform` is what has made them, where they are not as they were sent. Raises
         `HandlerUnavailable` where most calls for a partition fail alike, with the other partitions committed.
         """
-        assert isinstance(batch, Batch)
         started = time.monotonic()
         table, lanes = self._table, lanes_of(batch, transformed=bool(transform))
         if transform:

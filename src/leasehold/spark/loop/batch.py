@@ -19,7 +19,6 @@ from leasehold.errors import StaleBatch
 from leasehold.model import EventRange
 from leasehold.notices import Notice
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.evaluation import Evaluated, collecting, evaluated
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, fitted, title
@@ -99,14 +98,14 @@ class MicroBatch:
         """What the tasks of this batch have told, by task; None where they cannot. Raises `StaleBatch`."""
         return self._jobs.receipts(self._order)
 
-    def rows(self, table: EvaluatesRows, df: DataFrame, *, may_stage: bool = True) -> Batch | StagedBatch:
+    def rows(self, table: EvaluatesRows, df: DataFrame) -> Batch:
         """What is to be written of `df`, evaluated now, with what its tasks have set aside. Raises `StaleBatch`."""
-        order, prepared = replace(self._order, may_stage=may_stage), table.prepare(df)
+        prepared = table.prepare(df)
         started = time.monotonic()
         try:
             picks = picked(prepared.df, self.events) if self._jobs.plan_lasts else None
-            collect = collecting(picks, order, self._jobs)
-            return evaluated(table, prepared, self.events, self.events, order, self._jobs, collect).batch
+            collect = collecting(picks, self._order, self._jobs)
+            return evaluated(table, prepared, self.events, self.events, self._order, self._jobs, collect).batch
         except Exception as error:
             if self._salvage is None or not self._is_of_events(error):
                 raise
@@ -135,7 +134,7 @@ class MicroBatch:
             return evaluated(table, anew, self.events, self.events, fit, self._jobs)
 
         try:
-            return compute(replace(self._order, may_stage=False))
+            return compute(self._order)
         except Exception as error:
             if not self._is_of_events(error):
                 raise

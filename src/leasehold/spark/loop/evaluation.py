@@ -12,9 +12,8 @@ cancel it by the batch's name.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -22,7 +21,6 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.logs import about
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, title
 from leasehold.spark.loop.producers import put_together
@@ -33,7 +31,6 @@ from leasehold.spark.session.versions import to_arrow
 from leasehold.spark.table.expressions import Prepared, with_rejected
 from leasehold.spark.table.identities import identities_of
 from leasehold.spark.table.of_loop import Collect, EvaluatesRows, batch_id
-from leasehold.spark.table.staging import Beside
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -46,7 +43,7 @@ class Evaluated:
     contexts of its events, where asked for, `times` when the last event of each partition was enqueued (`Receipt`).
     """
 
-    batch: Batch | StagedBatch
+    batch: Batch
     weights: dict[str, float]
     seconds: float = 0.0
     producers: tuple[tuple[str, str], ...] = ()
@@ -63,29 +60,27 @@ def evaluated(
     jobs: Jobs,
     collect: Collect = to_arrow,
 ) -> Evaluated:
-    """The rows that `prepared` gives for this order, staged by the tasks, or here: the action that computes them.
+    """The rows that `prepared` gives for this order: the action that computes them.
 
     `source` are the events as the tasks read them, `good` those of them that have been read from their bodies.
-    `collect` gives the rows that come here. Raises `StaleBatch` where a task of the order has not run, and whatever the
-    evaluation raises.
+    `collect` gives the rows. Raises `StaleBatch` where a task of the order has not run, and whatever the evaluation
+    raises.
     """
-
-    def rejected(rows: int) -> pa.Table | None:
-        if good is not source:  # without receipts: read again, whole or not at all
-            bad = source.where(F.col(REASON).isNotNull()).select(*CARRIED, "body", F.col(REASON).alias("reason"))
-            found = to_arrow(bad)
-            return found if found.num_rows else None
-        if not rows:
-            jobs.read_what_is_left_out(source, prepared.df)
-        return rejected_of(jobs.receipts(order))
-
-    identities = partial(identities_of, table.deduplication, good)
-    staged = table.staged(prepared, order.ranges, Beside(identities, rejected)) if order.may_stage else None
-    if staged is not None:
-        return _told(staged, order, jobs)
-    batch = replace(table.evaluate(prepared, collect), identities=identities())
-    set_aside = rejected(batch.rows.num_rows)
-    return _told(batch if set_aside is None else with_rejected(batch, set_aside), order, jobs)
+    batch = replace(table.evaluate(prepared, collect), identities=identities_of(table.deduplication, good))
+    if good is source and not batch.rows.num_rows:
+        jobs.read_what_is_left_out(source, prepared.df)
+    told = jobs.receipts(order) or {}
+    if good is source:
+        set_aside = rejected_of(told.values())
+    else:  # without receipts: read again, whole or not at all
+        bad = source.where(F.col(REASON).isNotNull()).select(*CARRIED, "body", F.col(REASON).alias("reason"))
+        set_aside = to_arrow(bad)
+    if set_aside is not None and set_aside.num_rows:
+        batch = with_rejected(batch, set_aside)
+    times = last_times(told)
+    batch = replace(batch, ranges=timed(order.ranges, times))
+    producers = put_together(receipt.producers for receipt in told.values())
+    return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()), times=times)
 
 
 def collecting(picks: Picked | None, order: Order, jobs: Jobs) -> Collect:
@@ -100,22 +95,9 @@ def collecting(picks: Picked | None, order: Order, jobs: Jobs) -> Collect:
     return collect
 
 
-def _told(batch: Batch | StagedBatch, order: Order, jobs: Jobs) -> Evaluated:
-    """The rows of a batch, with what its tasks have told beside."""
-    told = jobs.receipts(order) or {}
-    producers = put_together(receipt.producers for receipt in told.values())
-    times = last_times(told)
-    ranges = timed(order.ranges, times)
-    if isinstance(batch, StagedBatch):
-        batch = replace(batch, shape=replace(batch.shape, ranges=ranges))
-    else:
-        batch = replace(batch, ranges=ranges)
-    return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()), times=times)
-
-
-def rejected_of(receipts: dict[int, Receipt] | None) -> pa.Table | None:
+def rejected_of(receipts: Iterable[Receipt]) -> pa.Table | None:
     """What these receipts say was rejected, None if it is nothing."""
-    streams = [receipt.rejected for receipt in (receipts or {}).values() if receipt.rejected is not None]
+    streams = [receipt.rejected for receipt in receipts if receipt.rejected is not None]
     tables = [pa.ipc.open_stream(stream).read_all() for stream in streams]
     return pa.concat_tables(tables) if tables else None
 

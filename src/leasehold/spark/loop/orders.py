@@ -22,10 +22,7 @@ from leasehold.spark.plan.offsets import ReadRange
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the tasks of one try of a batch are to read. `mean` is what an event weighs, in bytes, as far as known.
-
-    `may_stage` says whether they may bring their rows into the table's database by themselves.
-    """
+    """What the tasks of one try of a batch are to read. `mean` is what an event weighs, in bytes, as far as known."""
 
     hub: str
     ranges: tuple[EventRange, ...]
@@ -33,7 +30,6 @@ class Order:
     most_bytes: int | None = None
     mean: Mapping[str, float] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(8))
-    may_stage: bool = True
 
     def text(self) -> str:
         """The order as tasks read it."""

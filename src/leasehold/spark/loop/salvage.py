@@ -15,7 +15,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from leasehold.model import EventRange
-from leasehold.sinks.rules.batch import Batch, Identities
+from leasehold.sinks.rules.batch import Identities
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.orders import Order
@@ -49,7 +49,7 @@ class Salvage:
         """
 
         def compute(some: Sequence[EventRange]) -> Evaluated:
-            return self._compute(replace(self._feed.order(some, self._cores), may_stage=False))
+            return self._compute(self._feed.order(some, self._cores))
 
         def why(error: Exception) -> str | None:
             failure = sort_failure(error, computing=True)
@@ -67,11 +67,11 @@ class Salvage:
 
     def joined(self, sifted: Sifted[Evaluated], order: Order, columns: tuple[str, ...]) -> Evaluated:
         """One batch of what could be computed, with what could not among the rejected."""
-        no_events = replace(order, tasks=((),), may_stage=False)
+        no_events = replace(order, tasks=((),))
         parts = list(sifted.good) or [self._compute(no_events)]  # for the schema
         weights = {name: mean for each in parts for name, mean in each.weights.items()}
         times = latest(each.times for each in parts)
-        batches = [each.batch for each in parts if isinstance(each.batch, Batch)]
+        batches = [each.batch for each in parts]
         joined = replace(
             batches[0],
             rows=pa.concat_tables([each.rows for each in batches]),

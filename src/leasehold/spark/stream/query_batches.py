@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,6 @@ from leasehold.model import EventRange
 from leasehold.sinks.rules.batch import Batch, fence_of
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, TableSpec, folded
-from leasehold.sinks.staged import StagedBatch, tallies_of
 from leasehold.spark.plan.offsets import decode
 from leasehold.spark.plan.origins import MARK, Origin, origin_of
 from leasehold.spark.session.endings import signals
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T", Batch, StagedBatch)
 
 _OURS, _MORE = {"hub", "ranges"}, {"enqueued"}
 """What an offset of the source has, and what it may have beside."""
@@ -88,7 +85,7 @@ class ReadByQuery:
         known = ((one, one.enqueued_time) for one in self.ranges)
         return {(one.hub, one.partition): (one.end - 1, at) for one, at in known if at is not None}
 
-    def check(self, table: str, batch: Batch | StagedBatch) -> None:
+    def check(self, table: str, batch: Batch) -> None:
         """Raise `StaleBatch` if `batch` has rows of other events."""
         hubs = {one.hub for one in self.ranges}
         for hub, partition, level, first, last in _extents(batch):
@@ -112,11 +109,8 @@ def _parsed(offset: str) -> object:
         return None
 
 
-def _extents(batch: Batch | StagedBatch) -> Iterator[tuple[str, str, int, int, int]]:
+def _extents(batch: Batch) -> Iterator[tuple[str, str, int, int, int]]:
     """Hub, partition and owner level of the rows, with the first and the last event of each."""
-    if isinstance(batch, StagedBatch):
-        yield from ((it.hub, it.partition, it.owner_level, it.first, it.last) for it in sorted(tallies_of(batch)))
-        return
     fences = [fence_of(batch.rows, "the DataFrame")]
     if batch.rejected is not None:
         fences.append(fence_of(batch.rejected, "the DataFrame of rejected events"))
@@ -136,19 +130,12 @@ class QueryBatch:
         self._table, self._read = table, read
         self.done = done
 
-    def check(self, batch: T) -> T:
+    def check(self, batch: Batch) -> Batch:
         """The same rows, with `Batch.times`. Raises `StaleBatch` for those of other events than the query has read."""
         if self._read is None:
             return batch
         self._read.check(self._table, batch)
-        if isinstance(batch, StagedBatch):
-            return replace(batch, shape=replace(batch.shape, times=self._read.times()))
         return replace(batch, times=self._read.times())
-
-    @property
-    def events(self) -> int:
-        """How many events the query has read for it; 0 where that cannot be told."""
-        return 0 if self._read is None else sum(map(len, self._read.ranges))
 
 
 class QueryBatches:

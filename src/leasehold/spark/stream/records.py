@@ -12,7 +12,6 @@ from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 from leasehold.sinks.rules.batch import Batch, find
 from leasehold.sinks.rules.table import HUB
-from leasehold.sinks.staged import StagedBatch, tallies_of
 from leasehold.stores import OwnershipStore
 
 
@@ -27,10 +26,10 @@ class Records:
         records = self._store.list_ownership(self._group).records
         return next((each.owner_level for each in records if each.partition == partition), None)
 
-    def check_hub(self, batch: Batch | StagedBatch) -> None:
+    def check_hub(self, batch: Batch) -> None:
         """The store is asked about one hub, so there may be no rows of another."""
-        hubs = {one.hub for one in tallies_of(batch)} if isinstance(batch, StagedBatch) else set()
-        for table in () if isinstance(batch, StagedBatch) else (batch.rows, batch.rejected):
+        hubs: set[str] = set()
+        for table in (batch.rows, batch.rejected):
             if table is not None and (name := find(table.schema, HUB)) is not None:
                 hubs.update(pc.unique(table[name]).to_pylist())
         if len(hubs) > 1:

@@ -9,7 +9,6 @@ import threading
 
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table import BatchResult, TableSpec, Totals
-from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.table.telling import say_all_rejected
 
 
@@ -28,11 +27,11 @@ class Counting:
         with self._lock:
             return self._totals
 
-    def add(self, result: BatchResult, batch: Batch | StagedBatch) -> BatchResult:
+    def add(self, result: BatchResult, batch: Batch) -> BatchResult:
         """Add what has become of `batch`, and warn of the first of those that were rejected whole."""
         with self._lock:
             self._totals = self._totals.plus(result)
             began, self._only_rejects = self._only_rejects, result.only_rejects
         if result.only_rejects and not began:
-            say_all_rejected(self._spec, batch.shape if isinstance(batch, StagedBatch) else batch, result)
+            say_all_rejected(self._spec, batch, result)
         return result

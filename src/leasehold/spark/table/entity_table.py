@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.former_keywords import former_keywords
-from leasehold.model import EventRange
 from leasehold.notices import Notice
 from leasehold.runtime import Runtime
 from leasehold.sinks import open_sink
@@ -31,24 +30,16 @@ from leasehold.sinks.rules.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, TableSpec, Totals
-from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.session.versions import check_release, no_rows_of, schema_of, to_arrow
 from leasehold.spark.stream.foreach import run_of
-from leasehold.spark.stream.query_batches import QueryBatch, QueryBatches
+from leasehold.spark.stream.query_batches import QueryBatches
 from leasehold.spark.stream.records import Records
 from leasehold.spark.stream.stream_tables import options_of
 from leasehold.spark.table.counting import Counting
-from leasehold.spark.table.expressions import (
-    Prepared,
-    Reading,
-    check_types,
-    with_expression,
-    with_rejected,
-)
+from leasehold.spark.table.expressions import Prepared, batch_of, check_types, with_expression, with_rejected
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
 from leasehold.spark.table.of_loop import Collect, LoopBatch, MetTable
 from leasehold.spark.table.settings import FORMER, OwnershipRecords, RowRules, Writing
-from leasehold.spark.table.staging import Beside, Staging
 from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 from leasehold.stores import open_store
@@ -74,8 +65,8 @@ class EntityTable:
     rules           what becomes of a row: `RowRules(…)` says which event of a key is later, which deletes its entity,
                     which is rejected, and which is a duplicate. Default: the events of a key count in the order of
                     their partition, and none is deleted, rejected or dropped
-    writing         how rows are written: `Writing(…)` has the columns that are stored as well or may be added, the
-                    time-out, and from which size on Spark's tasks write a batch. Default: `Writing()`
+    writing         how rows are written: `Writing(…)` has the columns that are stored as well or may be added, and the
+                    time-out. Default: `Writing()`
     ownership       for `foreachBatch`: `OwnershipRecords(…)`, so that a zombie's batch is told from a store that was
                     wiped. Default: both are dropped with a warning. A batch of `MicroBatches` brings them with it
     runtime         what a relative path in a URL is relative to, and notices, which are the table's `notices`. Over
@@ -127,7 +118,6 @@ class EntityTable:
         """Whose it is, for a loop."""
         self.notices = runtime.notices
         """Who hears of each batch of a query that is applied (`TableApplied`). A loop tells its own subscribers."""
-        self._staging = Staging(self._sink, writing.stage_from, writing.stage_connections)
         self._counting = Counting(spec)
         self._of_queries = QueryBatches(spec, self.sink_identity)
 
@@ -173,7 +163,7 @@ class EntityTable:
         events that the query has not read for this batch.
         """
         with self._of_queries.around(df, number) as query:
-            result = self.write(self._rows_of_batch(df, query))
+            result = self.write(query.check(self._rows_of_query(df)))
             query.done()
         logger.debug("table %s: batch %d: %s", self._sink.spec.name, number, result)
 
@@ -202,8 +192,7 @@ class EntityTable:
 
     def _unseen_of_loop(self, df: DataFrame, batch: LoopBatch) -> Unseen:
         def look() -> tuple[Batch, tuple[Piece, ...]]:
-            rows = batch.rows(self, df, may_stage=False)
-            assert isinstance(rows, Batch)
+            rows = batch.rows(self, df)
             return rows, pieces_of(rows, self._sink)
 
         found = batch.with_table(self.met_by_loop, look)
@@ -212,7 +201,7 @@ class EntityTable:
         rows, pieces = found
         return Unseen(pieces, lambda: self._apply_of_loop(lambda: rows, batch))
 
-    def _apply_of_loop(self, rows: Callable[[], Batch | StagedBatch], batch: LoopBatch) -> BatchResult:
+    def _apply_of_loop(self, rows: Callable[[], Batch], batch: LoopBatch) -> BatchResult:
         """Apply rows of a batch of `MicroBatches`; zeros where it is abandoned."""
 
         def apply() -> BatchResult:
@@ -242,16 +231,6 @@ class EntityTable:
             batch = with_rejected(batch, to_arrow(rejected))
         return self.write(batch)
 
-    def _rows_of_batch(self, df: DataFrame, query: QueryBatch) -> Batch | StagedBatch:
-        """The rows of a batch of `foreachBatch`, staged by its tasks, or here. Raises `StaleBatch`."""
-        if self._staging.takes(query.events):
-            prepared, identities = self.prepare(df), partial(identities_of, self.deduplication, df)
-            beside = Beside(identities, check=query.check)
-            staged = self._staging.stage(prepared, self._reading(prepared), None, beside)
-            if staged is not None:
-                return staged
-        return query.check(self._rows_of_query(df))
-
     def _rows_of_query(self, df: DataFrame) -> Batch:
         return replace(self.evaluate(self.prepare(df)), identities=identities_of(self.deduplication, df))
 
@@ -270,21 +249,12 @@ class EntityTable:
 
     def evaluate(self, prepared: Prepared, collect: Collect = to_arrow) -> Batch:
         """Compute the rows, by one action of Spark."""
-        return self._reading(prepared).batch_of(collect(prepared.df))
-
-    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None:
-        """Have the tasks compute the rows of these ranges and stage them: in place of `evaluate`, if not None."""
-        if not self._staging.takes(sum(map(len, ranges))):
-            return None
-        return self._staging.stage(prepared, self._reading(prepared), ranges, beside)
-
-    def _reading(self, prepared: Prepared) -> Reading:
-        return Reading(prepared.added, self._rules.delete_when, self._rules.reject_by)
+        return batch_of(collect(prepared.df), prepared.added, self._rules)
 
     def write(
-        self, batch: Batch | StagedBatch, level_of: LevelOf | None = None, tell: Callable[[Notice], None] | None = None
+        self, batch: Batch, level_of: LevelOf | None = None, tell: Callable[[Notice], None] | None = None
     ) -> BatchResult:
-        """Apply a batch that was evaluated or staged, in one transaction.
+        """Apply a batch that was evaluated, in one transaction.
 
         `level_of` gives the owner level in the ownership record of a partition of a hub. `tell` is told what became of
         it, in place of the subscribers of `notices`.

@@ -21,6 +21,7 @@ from leasehold.sinks.rules.table import FENCE_COLUMNS, folded
 from leasehold.sinks.rules.values import Column as Values
 from leasehold.sinks.rules.values import as_json
 from leasehold.spark.session.versions import schema_of, types_named
+from leasehold.spark.table.settings import RowRules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,24 +40,16 @@ class Prepared:
     added: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How the rows of a prepared DataFrame are read, in the driver as in a task."""
-
-    added: tuple[str, ...]
-    delete_when: str | None
-    reject_by: str | None
-
-    def batch_of(self, table: pa.Table) -> Batch:
-        """These rows, with the values of the expressions. Raises `ConfigError` for those of a wrong type."""
-        width = table.num_columns - len(self.added)
-        extra = {setting: table.column(width + place) for place, setting in enumerate(self.added)}
-        if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
-            raise ConfigError("delete_when", self.delete_when, "not a condition", "It has to be true or false")
-        reject_by = folded(self.reject_by or "")
-        rows = table.select([place for place in range(width) if folded(table.schema.names[place]) != reject_by])
-        batch = Batch(rows, None, extra.get("sequence_by"), extra.get("delete_when"))
-        return batch if "reject_by" not in extra else parted(batch, extra["reject_by"], self.reject_by)
+def batch_of(table: pa.Table, added: Sequence[str], rules: RowRules) -> Batch:
+    """Rows of a prepared DataFrame, with the values of `added`. Raises `ConfigError` for those of a wrong type."""
+    width = table.num_columns - len(added)
+    extra = {setting: table.column(width + place) for place, setting in enumerate(added)}
+    if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
+        raise ConfigError("delete_when", rules.delete_when, "not a condition", "It has to be true or false")
+    reject_by = folded(rules.reject_by or "")
+    rows = table.select([place for place in range(width) if folded(table.schema.names[place]) != reject_by])
+    batch = Batch(rows, None, extra.get("sequence_by"), extra.get("delete_when"))
+    return batch if "reject_by" not in extra else parted(batch, extra["reject_by"], rules.reject_by)
 
 
 def with_rejected(batch: Batch, rejected: pa.Table) -> Batch:

@@ -33,10 +33,5 @@ def table_of(file: PipelineFile) -> EntityTable:
                 deduplicate_by=source.deduplicate_by,
                 deduplicate_for=file.deduplicate_for,
             ),
-            writing=Writing(
-                keep=sink.keep,
-                schema_evolution=sink.schema_evolution,
-                stage_from=sink.stage_from,
-                stage_connections=sink.stage_connections,
-            ),
+            writing=Writing(keep=sink.keep, schema_evolution=sink.schema_evolution),
         )

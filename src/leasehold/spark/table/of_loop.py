@@ -18,10 +18,8 @@ from leasehold.notices import Notice
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import folded
-from leasehold.sinks.staged import StagedBatch
 from leasehold.spark.table.expressions import Prepared
 from leasehold.spark.table.identities import Deduplication
-from leasehold.spark.table.staging import Beside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,8 +61,6 @@ class EvaluatesRows(Protocol):
 
     def evaluate(self, prepared: Prepared, collect: Collect = ...) -> Batch: ...
 
-    def staged(self, prepared: Prepared, ranges: Sequence[EventRange], beside: Beside) -> StagedBatch | None: ...
-
 
 class LoopBatch(Protocol):
     """A batch of a loop, as a table sees it: see `leasehold.spark.loop.batch.MicroBatch`."""
@@ -74,7 +70,7 @@ class LoopBatch(Protocol):
     level_of: Callable[[str, str], int | None]
     tell: Callable[[Notice], None]
 
-    def rows(self, table: EvaluatesRows, df: DataFrame, *, may_stage: bool = True) -> Batch | StagedBatch:
+    def rows(self, table: EvaluatesRows, df: DataFrame) -> Batch:
         """What is to be written of `df`, evaluated now, with what its tasks have set aside. Raises `StaleBatch`."""
         ...
 

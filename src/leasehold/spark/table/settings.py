@@ -79,16 +79,12 @@ class RowRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writing:
-    """How rows are written: which columns, by whom, and how long a writer waits.
+    """How rows are written: which columns, and how long a writer waits.
 
     keep               which of hub, partition, sequenceNumber and ownerLevel are stored as well. Default: none
     schema_evolution   "add": columns of the DataFrame that the table has not are added to it, empty for the rows that
                        are there. Default: they are refused
     timeout            seconds to wait for another writer of the database
-    stage_from         in Postgres: batches of at least this many events, of `MicroBatches` or of a query on
-                       `format("leasehold")`, are brought into the database by Spark's tasks, and do not pass through
-                       the driver. Default: no batch, which is quicker where the driver keeps up
-    stage_connections  at most this many tasks of a batch do that, a connection each, closed at its end. Default: all
 
     Raises `ConfigError`.
     """
@@ -96,14 +92,10 @@ class Writing:
     keep: Sequence[str] = ()
     schema_evolution: str | None = None
     timeout: float = 10.0
-    stage_from: int | None = None
-    stage_connections: int | None = None
 
     def __post_init__(self) -> None:
         rule = "a number of seconds above zero"
         check_number("timeout", self.timeout, above=0, rule=rule, remedy="10 is the default")
-        _check_count("stage_from", self.stage_from, 0, "events")
-        _check_count("stage_connections", self.stage_connections, 1, "connections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +124,6 @@ class OwnershipRecords:
             )
 
 
-def _check_count(name: str, value: object, least: int, of: str) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-        raise ConfigError(name, value, f"a number of {of}, {least} or more, or None", "Leave it out")
-
-
 def _ownership_before(_given: object, stated: Mapping[str, Any]) -> OwnershipRecords:
     """Of the keywords, of which one may have been forgotten."""
     return OwnershipRecords(stated.get("store"), stated.get("group"))  # type: ignore[arg-type] # which refuses None
@@ -144,7 +131,7 @@ def _ownership_before(_given: object, stated: Mapping[str, Any]) -> OwnershipRec
 
 FORMER = (
     Moved("rules", RowRules, ("sequence_by", "delete_when", "reject_by", "deduplicate_by", "deduplicate_for")),
-    Moved("writing", Writing, ("keep", "schema_evolution", "timeout", "stage_from", "stage_connections")),
+    Moved("writing", Writing, ("keep", "schema_evolution", "timeout")),
     Moved("ownership", OwnershipRecords, ("store", "group"), join=_ownership_before),
     Moved("runtime", Runtime, ("base",)),
 )

@@ -13,23 +13,16 @@ from collections.abc import Callable
 from leasehold.notices import Notice, TableApplied
 from leasehold.printable import printable
 from leasehold.sinks.base import LevelOf, Sink
-from leasehold.sinks.features import STAGING, require
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table import BatchResult, TableSpec, counts_of
-from leasehold.sinks.staged import StagedBatch
 
 logger = logging.getLogger(__name__)
 
 
-def apply_and_tell(
-    sink: Sink, batch: Batch | StagedBatch, level_of: LevelOf | None, tell: Callable[[Notice], None]
-) -> BatchResult:
+def apply_and_tell(sink: Sink, batch: Batch, level_of: LevelOf | None, tell: Callable[[Notice], None]) -> BatchResult:
     """Apply a batch, and tell what became of it and how long it took, with what was waited for."""
     started = time.monotonic()
-    if isinstance(batch, StagedBatch):
-        result = require(sink, STAGING, "a staged batch").apply_staged(batch, level_of)
-    else:
-        result = sink.apply(batch, level_of)
+    result = sink.apply(batch, level_of)
     tell(TableApplied(sink.spec.name, counts_of(result), time.monotonic() - started, result.seconds))
     return result
 

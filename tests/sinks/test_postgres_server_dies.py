@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -14,18 +14,13 @@ import pytest
 
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.postgres.staged import stager
-from leasehold.sinks.postgres.staged.stager import PostgresStager
 from leasehold.sinks.rules.table import BatchResult
-from leasehold.sinks.staged import StagedRowsGone
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS
-from tests.sinks.postgres_writer import MADE, POINTS, SPEC, STAGED, killed
-from tests.sinks.staged.staging import StagedSink, staged
+from tests.sinks.postgres_writer import MADE, POINTS, SPEC, killed
 from tests.stores.servers import PostgresServer
 from tests.waiting import NEVER
 
-WAYS: list[tuple[type[PostgresSink], Mapping[str, tuple[Any, str]]]] = [(PostgresSink, POINTS), (StagedSink, STAGED)]
 LOOKS = (
     "SELECT tail, status, slot FROM flights ORDER BY 1",
     "SELECT sequence_number FROM flights_rejected ORDER BY 1",
@@ -66,9 +61,7 @@ def database(own_postgres: PostgresServer) -> Iterator[Database]:
 
 def happens_at_each(
     database: Database,
-    kind: type[PostgresSink],
-    points: Mapping[str, tuple[Any, str]],
-    names: Sequence[str],
+    points: Iterable[str],
     what: Callable[[ExitStack], object],
     timeout: float = NEVER,
 ) -> None:
@@ -78,19 +71,15 @@ def happens_at_each(
     """
     expected: list[list[tuple[Any, ...]]] = []
     database.run(MADE)
-    for point in ("", *names):
+    for point in ("", *points):
         beside = ("flights", "leasehold_key_flights", "flights_rejected", "leasehold_watermark")
         if expected:
             database.run(*(f"DELETE FROM {name}" for name in beside))
-        first, sink = kind(database.url, SPEC, timeout=timeout), kind(database.url, SPEC, timeout=NEVER)
+        first, sink = (PostgresSink(database.url, SPEC, timeout=seconds) for seconds in (timeout, NEVER))
         sink.apply(batch([E("old", slot=9)], by_version=True, deletes=True))
-        made = sink.stager()
-        assert isinstance(made, PostgresStager)
-        for one in (made, sink):
-            one.close()  # so that all connect anew
-        stager._connections.cache_clear()
+        sink.close()  # so that it connects anew
         with pytest.MonkeyPatch.context() as patched, ExitStack() as over:
-            happened = _once_behind(patched, *points[point], partial(what, over)) if point else [True]
+            happened = _once_behind(patched, *POINTS[point], partial(what, over)) if point else [True]
             while True:
                 try:
                     first.apply(killed())
@@ -153,37 +142,14 @@ def test_a_server_that_was_killed_has_the_batch_or_not(database: Database) -> No
     sink.close()
 
 
-def test_a_server_that_crashed_has_emptied_the_staged_rows_and_the_batch_is_staged_again(database: Database) -> None:
-    events = batch([E("a"), E("b", number=1)])
-    sink = PostgresSink(database.url, FLIGHTS, timeout=NEVER)
-    sink.check(events.rows.schema)
-    before = staged(sink, events)
-    database.run("CHECKPOINT")
-    database.server.kill()
-    database.server.start()
-    with pytest.raises(StagedRowsGone, match="has 0 of 2 rows"):
-        sink.apply_staged(before)
-    assert sink.watermarks("h") == {}
-    assert issubclass(StagedRowsGone, SinkUnavailable)  # which every loop takes for an outage, and tries again
-    assert sink.apply_staged(staged(sink, events)).applied == 2
-    assert database.found()[0] == [("a", "ok", None), ("b", "ok", None)]
-    sink.close()
-
-
-def test_a_server_killed_in_the_copy_of_a_task(database: Database) -> None:
-    happens_at_each(database, StagedSink, STAGED, ["half copied"], killed_and_started(database))
+def test_a_server_killed_in_a_copy(database: Database) -> None:
+    happens_at_each(database, ["half copied"], killed_and_started(database))
     gc.collect()  # from Python 3.13 on, text that cannot be closed while a view of it is there would fail this test
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("kind", "points"), WAYS)
 @pytest.mark.parametrize("happens", [killed_and_started, stopped])
-def test_at_every_point(
-    database: Database,
-    kind: type[PostgresSink],
-    points: Mapping[str, tuple[Any, str]],
-    happens: Callable[[Database], Callable[[ExitStack], None]],
-) -> None:
+def test_at_every_point(database: Database, happens: Callable[[Database], Callable[[ExitStack], None]]) -> None:
     timeout = NEVER if happens is killed_and_started else 1.5  # impatient: for the batch that meets the frozen server
-    happens_at_each(database, kind, points, list(points), happens(database), timeout)
+    happens_at_each(database, POINTS, happens(database), timeout)
