@@ -191,6 +191,9 @@ def test_what_was_cancelled_is_told_from_what_failed(text: str) -> None:
         "An error occurred while calling o9.getResult.\n: org.apache.spark.SparkException: Exception thrown in "
         "awaitResult: \n\tat X\nCaused by: org.apache.spark.SparkException: Job 8 cancelled part of cancelled job",
         "An error occurred while calling o9.count.\n: org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 8",
+        "[STAGE_MATERIALIZATION_MULTIPLE_FAILURES] Multiple failures (2) in stage materialization:\n"
+        " 1. SparkException: [SPARK_JOB_CANCELLED] Job 8 cancelled part of cancelled job group",
+        "[OPERATION_CANCELED] Operation has been canceled. SQLSTATE: HY008",
     ],
 )
 def test_a_job_that_was_cancelled_says_nothing_of_its_rows(text: str) -> None:
@@ -211,6 +214,7 @@ def test_a_job_that_was_cancelled_says_nothing_of_its_rows(text: str) -> None:
         "leasehold.errors.PartitionTaken: partition 3: at owner level 7",
         "ModuleNotFoundError: No module named 'leasehold'",
         f"{FRAME}leasehold.errors.DataLoss: partition 0: events [0, 9) are gone",
+        f"{CHAIN}OSError: [Errno 28] No space left on device",
     ],
 )
 @pytest.mark.parametrize("before", ["", "a log of\n", "\n\n"])
@@ -221,13 +225,29 @@ def test_an_event_may_say_what_it_likes(before: str, said: str) -> None:
         f"{CALL}{ABORTED}org.apache.spark.SparkNumberFormatException: {cast}\n\tat org.apache.spark.X\n",
         f"An exception was thrown from the Python worker:\n{FRAME}ValueError: bad body: {before}{said}",
         TASK.format(f"ValueError: bad body: {before}{said}"),
+        f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: {FRAME}ValueError: {before}{said}",
+        f"[INVALID_URL] The url is invalid: {said}",
+        f"{CALL}{ABORTED}org.apache.spark.SparkRuntimeException: [_LEGACY_ERROR_TEMP_2000] {before}{said}",
+        f'{CALL}{ABORTED}java.lang.NumberFormatException: For input string: "{before}{said}"',
+        f"{CALL}{ABORTED}java.util.regex.PatternSyntaxException: Unclosed group near index 9\n{said}",
+        f"An exception was thrown from the Python worker:\n  + Exception Group {FRAME}  | ValueError: {before}{said}",
     ):
         assert sort_failure(RuntimeError(text), computing=True).kind is FailureKind.COMPUTING, text
         assert not tells_of_cancelling(text)
 
 
-def test_the_error_that_ended_a_task_is_the_last_of_its_chain() -> None:
-    text = f"An exception was thrown from the Python worker:\n{CHAIN}leasehold.errors.HubUnavailable: the hub is away"
+@pytest.mark.parametrize(
+    "before",
+    [
+        f"An exception was thrown from the Python worker:\n{FRAME}",
+        f"An exception was thrown from the Python worker:\n{CHAIN}",
+        f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: {FRAME}",
+        f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\n{FRAME}",
+        f"{CALL}{ABORTED}org.apache.spark.api.python.PythonException: {CHAIN}",
+    ],
+)
+def test_an_error_of_ours_is_found_wherever_spark_has_it(before: str) -> None:
+    text = f"{before}leasehold.errors.HubUnavailable: the hub is away"
     assert sort_failure(RuntimeError(text), computing=True).kind is FailureKind.AWAY
 
 

@@ -29,14 +29,23 @@ from leasehold.errors import LeaseholdError
 LONGEST_PAUSE = 30.0
 """Seconds between two tries, at most."""
 _RAISED = re.compile(r"leasehold\.errors\.(\w+): (.*)")
-_TRACEBACK = re.compile(r"^(?:.*: )?Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?P<raised>.*)", re.MULTILINE)
+_TRACEBACK = re.compile(
+    r"^(?:[^\[\n]*PythonException: )?(?:\[PYTHON_EXCEPTION\] An exception was thrown from the Python worker:\s+)?"
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?P<raised>.*)",
+    re.MULTILINE,
+)
 _CHAINED = re.compile(
     r"^(?:The above exception was the direct cause of the following exception|"
     r"During handling of the above exception, another exception occurred):\n\n(?=Traceback )",
     re.MULTILINE,
 )
-_CONDITION = re.compile(r"\[(?!SPARK_JOB_CANCELLED\])[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\] ")
-"""Spark's name of an error, as in `[CAST_INVALID_INPUT] The value 'x' …`; not the one that is never a row's fault."""
+_QUOTING = re.compile(
+    r"\[(?!SPARK_JOB_CANCELLED|OPERATION_CANCELED|STAGE_MATERIALIZATION_MULTIPLE_FAILURES)"
+    r"_?[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\] |"
+    r"java\.lang\.(?:NumberFormat|IllegalArgument)Exception: |java\.util\.regex\.PatternSyntaxException: |"
+    r"Exception Group Traceback "
+)
+"""Names of errors that may quote an event, such as `[CAST_INVALID_INPUT] The value 'x' …`."""
 _PARTITION = re.compile(r"^partition (.+?): ")
 _TOO_LARGE = re.compile(r": (\d+) events have (\d+) bytes")
 _LEVEL = re.compile(r"at owner level (\d+)")
@@ -60,7 +69,8 @@ _CERTAIN = (
     errors.StaleBatch,
 )
 _CANCELLED = re.compile(
-    r"\bSPARK_JOB_CANCELLED\b|\bJob \d+ cancelled\b|\bInterruptedException\b|\bClosedByInterruptException\b|"
+    r"\b(?:SPARK_JOB_CANCELLED|OPERATION_CANCELED)\b|\bJob \d+ cancelled\b|"
+    r"\bInterruptedException\b|\bClosedByInterruptException\b|"
     r"\bSparkContext (?:was shut down|has been shutdown)|stopped SparkContext"
 )
 
@@ -125,15 +135,18 @@ def tells_of_cancelling(text: str) -> bool:
 def _without_events(text: str) -> tuple[str, str]:
     """What an error's text says before any event's text can come; and the error that a Python task raised, or "".
 
-    Of a chain of Python errors that is the last: the one that ended the task.
+    Of a chain of Python's errors that is the last one of ours, or else the first. An event whose own text has such a
+    chain, as a log of Leasehold may, cannot be told from it.
     """
-    condition, traceback = _CONDITION.search(text), _TRACEBACK.search(text)
-    begins = min(found.start() for found in (condition, traceback) if found) if condition or traceback else len(text)
-    if traceback is None or begins < traceback.start():
-        return text[:begins], ""
+    quoting, traceback = _QUOTING.search(text), _TRACEBACK.search(text)
+    if traceback is None or (quoting is not None and quoting.start() < traceback.start()):
+        return (text if quoting is None else text[: quoting.start()]), ""
+    raised = traceback["raised"]
     for link in _CHAINED.finditer(text, traceback.end()):
-        traceback = _TRACEBACK.match(text, link.end()) or traceback
-    return text[:begins], traceback["raised"]
+        following = _TRACEBACK.match(text, link.end())
+        if following is not None and _RAISED.match(following["raised"]):
+            raised = following["raised"]
+    return text[: traceback.start()], raised
 
 
 def _of_ours(error: type[LeaseholdError], message: str) -> Failure:
