@@ -95,6 +95,10 @@ def test_one_that_another_asks_for_is_drained_and_goes_on_where_it_was(hub: LogH
     assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]
 
 
+def checkpoints(share: Share) -> list[tuple[int, int]]:
+    return [(c.owner_level, c.next_sequence_number) for c in share.checkpoints.list_checkpoints(share.group)]
+
+
 def held_above(share: Share, level: int) -> None:
     """Wait until the partition is held again, at a higher owner level."""
     until(lambda: (hold := share.held().get("0")) is not None and hold.owner_level > level, "a claim at a higher level")
@@ -125,19 +129,28 @@ def test_one_that_is_claimed_again_goes_on_behind_what_is_committed(
     feed.write()
     (second,) = feed.next()
     assert (second.owner_level, second.begin) == (level + 1, 5)
-    feed.committed([second])
-    assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]
-
+    feed.record()
+    assert checkpoints(share) == [(level + 1, 5)], "also where nothing follows"
+    share.manager.lose("0", level + 1)
+    held_above(share, level + 1)
+    feed.committed([second])  # claimed again before that
+    level += 1
+    assert feed.lag() == {"0": 15}
     (third,) = feed.next()
+    assert (third.owner_level, third.begin) == (level + 1, 10)
+    feed.record()
+    assert checkpoints(share) == [(level + 1, 10)]
+    assert feed.lag() == {"0": 10}
+
     with monkeypatch.context() as patched:
         patched.setattr(share.manager, "update_checkpoints", away)
         feed.committed([third])
-        other = level + 2
+        other = level + 2  # and this instance has had the one before
         until(taken, "another to claim it")
         (record,) = share.ownership.list_ownership(share.group).records
         share.ownership.relinquish_ownership([record])
         held_above(share, other)
-    assert [(one.begin, one.end) for one in feed.next()] == [(10, 15)], "from the checkpoint"
+    assert span(feed) == [(10, 15)], "from the checkpoint"
 
 
 def test_an_interval_is_from_batch_to_batch_and_the_first_comes_at_once(hub: LogHub, share: Share) -> None:

@@ -113,14 +113,20 @@ class Feed:
     def _held(self) -> dict[str, Plannable]:
         """What may be planned, and where it starts.
 
-        This instance may have lost a partition and claimed it again, while the checkpoint of what it had committed
-        waited for the store: a level higher by one says that no other owner was between, and that it may go on there.
+        This instance may have lost a partition and claimed it again, before it had recorded what it has committed: a
+        level higher by one says that no other owner was between. So it goes on behind that, and records it anew: the
+        store refuses a checkpoint of the lower level.
         """
         held = self._share.held(asked=False)
         for partition, mine in held.items():
             done = self._done.get(partition)
-            if done is not None and done.owner_level + 1 == mine.owner_level:
-                held[partition] = replace(mine, start=max(mine.start, done.end))
+            if done is None or done.end <= mine.start:
+                continue
+            if done.owner_level + 1 == mine.owner_level:
+                done = self._done[partition] = replace(done, owner_level=mine.owner_level)
+                self._unwritten = True
+            if done.owner_level == mine.owner_level:
+                held[partition] = replace(mine, start=done.end)
         return held
 
     def _plan(self, held: Mapping[str, Plannable], applied: Mapping[str, int] | None = None) -> Plan:
