@@ -8,13 +8,17 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
+from leasehold.hubs.log.hub import LogHub
 from leasehold.spark import EntityTable
 from leasehold.spark.session import endings
 from leasehold.spark.session.daemon import print_unless_left
@@ -127,6 +131,32 @@ def test_a_batch_whose_jobs_a_stop_has_cancelled_writes_nothing_and_raises_nothi
             results.append(table.apply(plain(batch.events).withColumn("n", hanging("n")), batch))
     assert [(one.applied, one.rejected) for one in results] == [(0, 0)]
     assert place.checkpoints() == {"0": 0, "1": 0}
+
+
+def test_a_read_that_a_stop_has_cancelled_writes_nothing_and_raises_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a hub that does not answer the driver, which reads small batches itself once it knows what an event weighs."""
+    place = Place(spark, tmp_path)
+    place.send(3)
+    table: EntityTable = place.table()
+    results: list[Any] = []
+    answers = threading.Event()
+
+    def silent(*args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        answers.wait()
+        yield from ()
+
+    few = {"available_now": False, "max_events_per_trigger": 2}
+    with place.batches(stop_timeout=0.5, **few) as batches:  # impatient: the second batch is not to be finished
+        for batch in batches:
+            if results:
+                monkeypatch.setattr(LogHub, "read", silent)
+                batches.stop()
+            results.append(table.apply(plain(batch.events), batch))
+    answers.set()
+    assert [one.applied for one in results] == [2, 0]
+    assert place.checkpoints() == {"0": 1, "1": 1}
 
 
 def test_java_leaves_sigterm_to_the_program(spark: SparkSession) -> None:

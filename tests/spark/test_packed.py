@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from leasehold.errors import StaleBatch
 from leasehold.hubs.log.hub import LogHub
 from leasehold.sinks.rules.batch import Batch
 from leasehold.spark import MicroBatch
@@ -133,6 +134,25 @@ def test_a_loop_of_your_own_hands_them_on_the_same_way(
     fetched = ["id", "n", "hub", "partition", "sequenceNumber", "ownerLevel"]
     # The first batch by a job, since nobody knows what its events weigh; those after it by the driver.
     assert collected.columns == ([["packed"]] if only_picks else [fetched] * 3)
+
+
+def test_a_batch_that_is_not_at_hand_is_not_read_by_the_driver_either(spark: SparkSession, tmp_path: Path) -> None:
+    """Its rows are refused, as they are where tasks read."""
+    place, earlier, refused = Place(spark, tmp_path), list[MicroBatch](), []
+    place.send(6)
+    table, other = place.table(), place.table(table="others")
+
+    def body(batch: MicroBatch) -> None:
+        for old in earlier:
+            with pytest.raises(StaleBatch):
+                other.apply(plain(batch.events), old)
+            refused.append(old.id)
+        table.apply(plain(batch.events), batch)
+        earlier.append(batch)
+
+    each(place.batches(max_events_per_trigger=4), body)
+    assert len(refused) == 3
+    assert place.rows() == [(n,) for n in range(12)]
 
 
 def numbers(spark: SparkSession) -> DataFrame:

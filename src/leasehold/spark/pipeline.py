@@ -159,6 +159,9 @@ class PipelineRun:
         )
         try:
             warm_up.wait(stop)  # without a worker, nothing is taken from instances that have one
+            if stop.is_set():
+                engine.share.close()
+                return
             engine.start()
             self._engine = engine
             self._run_engine(engine, evaluation)

@@ -60,7 +60,9 @@ class ClassicJobs:
 
     def read(self, order: Order) -> pa.Table | None:
         _, cancelled = self._at_hand
-        read = self._here.read(order, cancelled)
+        # Tasks refuse to read for a batch that is not at hand in this thread, or read for the one that is.
+        is_at_hand = self._context.getLocalProperty(ORDER) == order.text()
+        read = self._here.read(order, cancelled) if is_at_hand else None
         if read is None:
             check_wanted(order, cancelled)  # no job of a cancelled batch begins
             return packing.unpacked(to_arrow(self._frame(len(order.tasks), pack=True)).column(0))

@@ -38,6 +38,7 @@ from leasehold.operations.progress import GroupProgress
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.spark.loop.batch import MicroBatch
 from leasehold.spark.loop.between import take_session
+from leasehold.spark.loop.driver_reads import ReadCancelled
 from leasehold.spark.loop.engine import Engine, Planned, say_rejected
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.jobs import Jobs, jobs_on
@@ -213,7 +214,8 @@ class MicroBatches:
         """
         if not self._stop.is_set() or isinstance(error, StaleBatch):
             return self._stop.is_set()
-        return not isinstance(error, LeaseholdError) and (current.watched.late or not self._jobs.alive())
+        is_of_spark = isinstance(error, ReadCancelled) or not isinstance(error, LeaseholdError)
+        return is_of_spark and (current.watched.late or not self._jobs.alive())
 
     # The loop
 
