@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.processor.plain import log
+from tests.repository import ROOT
 from tests.waiting import PATIENCE
 
 PROGRAM = """
-import faulthandler, signal, sys, threading, time
-from random import Random
+import faulthandler, signal, sys, threading
 from leasehold import EventProcessor, OwnershipSettings
+from tests.waiting import until
 
 how, hub, first, step = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 patience = float(sys.argv[5])
@@ -69,8 +70,7 @@ def stop(processor, idle):
 def stop_beside(processor):
     # Another thread is in the middle of `stop` when the signal comes.
     threading.Thread(target=processor.stop, args=(0,)).start()
-    while not processor._oversight.stopping:
-        time.sleep(0.001)
+    until(lambda: processor._oversight.stopping, "the other thread to stop", pause=0.001)
 
 
 def once(number):
@@ -122,5 +122,5 @@ print("ended")
 def test_a_signal_between_any_two_lines_ends_the_processor(tmp_path: Path, how: str, step: int) -> None:
     log(tmp_path, partitions=1, each=5)
     command = [sys.executable, "-c", PROGRAM, how, str(tmp_path / "hub.db"), "1", str(step), str(PATIENCE)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert ended.stdout == "ended\n", ended.stderr[-3000:]
