@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 import psutil
@@ -29,14 +30,19 @@ class CpuTimes:
         for process in (self._process, *self._process.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
                 self._seen[process] = sum(process.cpu_times()[:2])
-        served = 0.0
-        for server in self._servers:
-            for process in (server, *server.children()):
-                with suppress(psutil.NoSuchProcess):
-                    served += sum(process.cpu_times()[:4])
-        return sum(self._seen.values()) + served
+        return sum(self._seen.values()) + served(self._servers)
 
     def look(self) -> None:
         """See what is there, long before it may end, without being much of what is measured."""
         if time.monotonic() - self._looked > _LOOK:
             self.total()
+
+
+def served(servers: Iterable[psutil.Process]) -> float:
+    """CPU seconds of servers with all that they have started, which they wait for."""
+    seconds = 0.0
+    for server in servers:
+        for process in (server, *server.children()):
+            with suppress(psutil.NoSuchProcess):
+                seconds += sum(process.cpu_times()[:4])
+    return seconds

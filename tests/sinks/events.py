@@ -63,6 +63,13 @@ def batch(events: Iterable[E], *, by_version: bool = False, deletes: bool = Fals
     )
 
 
+def last_of_keys(*, by_version: bool) -> Batch:
+    """A batch for a table that has `a` and `b`: without rules, it gets the last row of each key alone."""
+    rows = [E("a", "x"), E("c"), E("b", gone=True), E("a", "y"), E(None), E("c", "z")]
+    numbered = [row._replace(number=number, version=number) for number, row in enumerate(rows, 2)]
+    return batch(numbered, by_version=by_version, deletes=True, rejected=[E("?", number=8)])
+
+
 def _fence(events: Sequence[E]) -> list[list[Any]]:
     return [
         [e.hub for e in events],
@@ -99,6 +106,14 @@ def look(path: Path, query: str = "SELECT tail, status, slot FROM flights ORDER 
 def look_rejected(path: Path) -> list[tuple[Any, ...]]:
     """The rejected events in the order in which they were set aside, as far as the model knows them."""
     return look(path, "SELECT hub, partition, sequence_number FROM flights_rejected ORDER BY rowid")
+
+
+def left(path: Path) -> list[list[tuple[Any, ...]]]:
+    """What a batch leaves, but for when rows were set aside, and in which order rows lie in the file."""
+    aside = "SELECT hub, partition, sequence_number, place, body, reason FROM flights_rejected"
+    tables = ("flights", "leasehold_key_flights", "leasehold_watermark")
+    queries = (aside, *(f"SELECT * FROM {name}" for name in tables))
+    return [sorted(look(path, query), key=repr) for query in queries]
 
 
 @dataclass(frozen=True)

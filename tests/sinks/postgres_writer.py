@@ -28,7 +28,7 @@ from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.row_by_row import RowWriter
 from leasehold.sinks.rules.table import TableSpec
-from tests.sinks.events import E, batch
+from tests.sinks.events import E, batch, last_of_keys
 from tests.sinks.postgres import FLIGHTS
 from tests.sinks.processes import behind, die
 from tests.waiting import NEVER
@@ -130,13 +130,6 @@ def plain() -> Batch:
     return batch([*numbered, rows[-1]._replace(number=24, version=-1)], by_version=True, deletes=True)
 
 
-def last(*, by_version: bool) -> Batch:
-    """A batch that is merged by the last row of each key, into a table without rules that has `a` and `b`."""
-    rows = [E("a", "x"), E("c"), E("b", gone=True), E("a", "y"), E(None), E("c", "z")]
-    numbered = [row._replace(number=number, version=number) for number, row in enumerate(rows, 2)]
-    return batch(numbered, by_version=by_version, deletes=True, rejected=[E("?", number=8)])
-
-
 def try_again(sink: PostgresSink) -> RetryResult:
     """Try what `killed` has left rejected: one fits now, one was a delete, one is as bad as before."""
     rows = [
@@ -172,7 +165,7 @@ def apply_plain(sink: PostgresSink) -> None:
 def die_in_last(url: str, point: str, by_version: bool) -> None:
     """Apply that batch, and be killed at the point."""
     at(point, die)
-    PostgresSink(url, SPEC if by_version else FLIGHTS, timeout=NEVER).apply(last(by_version=by_version))
+    PostgresSink(url, SPEC if by_version else FLIGHTS, timeout=NEVER).apply(last_of_keys(by_version=by_version))
 
 
 def at(point: str, act: Callable[[], None]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from itertools import count
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -13,13 +15,15 @@ from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.contract import EventId
 from leasehold.sinks.rules.row_by_row import RowWriter
 from leasehold.sinks.sqlite import identities, memory
+from leasehold.sinks.sqlite import sink as sqlite_sink
+from leasehold.sinks.sqlite.session import prepare
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.writing import SqliteRows
 from leasehold.testing.sinks.duplicates import Sent, known_by
 from leasehold.testing.sinks.fixtures import APPEND, Row
 from leasehold.testing.sinks.fixtures import batch as batch_of
 from leasehold.testing.sinks.fixtures import read as read_whole
-from tests.sinks.events import E, batch, sink
+from tests.sinks.events import E, batch, last_of_keys, sink
 from tests.sinks.processes import behind, die, killed_in
 from tests.sinks.ranges import of, read
 from tests.waiting import PATIENCE
@@ -34,6 +38,9 @@ POINTS: dict[str, tuple[Any, str]] = {
     "identities forgotten": (identities, "forget"),
 }
 """Where a process can be killed: behind the function that is named, and before COMMIT."""
+
+UNCHANGING = ("SELECT", "PRAGMA", "BEGIN", "SAVEPOINT", "RELEASE")
+"""How statements begin that leave a file as it is."""
 
 
 def die_at(point: str, act: Callable[[Path], object], path: Path) -> None:
@@ -118,6 +125,25 @@ def apply_more(path: Path, at_work: Barrier) -> None:
 def apply_one(path: Path) -> None:
     """One row in place of that which is there."""
     sink(path).apply(batch([E("a", "lost", number=1)]))
+
+
+def apply_until(path: Path, step: int, by_version: bool) -> None:
+    """Apply the last rows of some keys, and be killed before this step: a statement that changes something, or COMMIT.
+
+    From 0 on. A statement for many rows is a step for each of them.
+    """
+    left = count()
+
+    def look(statement: str) -> None:
+        if not statement.startswith(UNCHANGING) and next(left) == step:
+            die()
+
+    def opened(connection: sqlite3.Connection) -> None:
+        prepare(connection)
+        connection.set_trace_callback(look)
+
+    setattr(sqlite_sink, prepare.__name__, opened)
+    sink(path, sequence_by="version" if by_version else None).apply(last_of_keys(by_version=by_version))
 
 
 def apply_with_all(path: Path) -> None:

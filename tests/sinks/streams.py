@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.sqlite.sink import SqliteSink
-from tests.campaigns import first
 from tests.sinks.events import SCHEMA, E, sink
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -70,12 +69,13 @@ deliveries = st.lists(
 def campaign(few: int, many: int, *, unfit: Sequence[HealthCheck] = ()) -> Callable[[T], T]:
     """Have a property tried with a few examples, which are the same in each run; `make soak` tries many new ones.
 
-    `unfit` are checks of Hypothesis that the property does not go with.
+    `unfit` are checks of Hypothesis that the property does not go with. A soak may take two hours.
     """
     soaking = settings.get_current_profile_name() == "new examples"
     suppressed = [*settings().suppress_health_check, *unfit]
     examples = settings(max_examples=many if soaking else few, suppress_health_check=suppressed)
-    turns = pytest.mark.parametrize("examples", first(1, ["the same", "new"]))
+    new = pytest.param("new", marks=[pytest.mark.soak, pytest.mark.timeout(7200)])
+    turns = pytest.mark.parametrize("examples", ["the same", new])
 
     def mark(test: T) -> T:
         marked: T = turns(pytest.mark.usefixtures("examples")(examples(test)))

@@ -23,7 +23,7 @@ from leasehold.sinks.sqlite import shape
 from leasehold.sinks.sqlite.rules import sees_each_row
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.writing import SqliteRows
-from tests.sinks.events import SCHEMA, E, batch, look, run, sink
+from tests.sinks.events import SCHEMA, E, batch, left, look, run, sink
 from tests.sinks.streams import Delivered, Log, campaign, deliveries, known_by_chance, logs, taken
 
 PLAIN = "CREATE TABLE flights (tail TEXT NOT NULL PRIMARY KEY, status TEXT, slot INTEGER, note TEXT DEFAULT 'new')"
@@ -31,7 +31,6 @@ PLAIN = "CREATE TABLE flights (tail TEXT NOT NULL PRIMARY KEY, status TEXT, slot
 EACH = PLAIN.replace("slot INTEGER", "slot INTEGER CHECK (1)")
 """The same, with a rule that refuses nothing, so that each row is written."""
 WITHOUT_C = PLAIN.replace("status TEXT", "status TEXT CHECK (tail <> 'c')")
-LEFT = ("flights", "leasehold_key_flights", "flights_rejected", "leasehold_watermark")
 
 
 @contextmanager
@@ -47,13 +46,6 @@ def tables(*statements: str) -> Iterator[list[tuple[Path, SqliteSink]]]:
         yield made
         for _, table in made:
             table.close()
-
-
-def left(path: Path) -> list[list[tuple[Any, ...]]]:
-    """What a batch leaves, but for when rows were set aside, and in which order rows lie in the file."""
-    kept = [look(path, f"SELECT * FROM {name}") for name in LEFT]
-    kept[2] = look(path, "SELECT hub, partition, sequence_number, place, body, reason FROM flights_rejected")
-    return [sorted(rows, key=repr) for rows in kept]
 
 
 def applied(table: SqliteSink, it: Any) -> BatchResult | str:

@@ -90,7 +90,7 @@ def applied(table: PostgresSink, it: Batch) -> BatchResult | str:
 
 @pytest.mark.parametrize("by_version", [False, True])
 @pytest.mark.parametrize("deletes", [False, True])
-@campaign(6, 1500, unfit=ANY)
+@campaign(6, 2500, unfit=ANY)
 @given(log=logs(), delivered=deliveries)
 def test_the_outcome_is_that_of_the_other_ways(
     tables: Tables, log: Log, delivered: Delivered, by_version: bool, deletes: bool
@@ -99,7 +99,7 @@ def test_the_outcome_is_that_of_the_other_ways(
 
 
 @pytest.mark.parametrize("by_version", [False, True])
-@campaign(6, 1500, unfit=ANY)
+@campaign(6, 2500, unfit=ANY)
 @given(log=logs(), delivered=deliveries, seed=st.integers(0, 99))
 def test_the_outcome_is_that_of_the_other_ways_where_duplicates_are_dropped(
     tables: Tables, log: Log, delivered: Delivered, seed: int, by_version: bool

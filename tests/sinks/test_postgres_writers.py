@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from leasehold.sinks.rules.table import BatchResult
-from tests.sinks.events import E, batch
+from tests.sinks.events import E, batch, last_of_keys
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.sinks.postgres_writer import (
     AT_ONCE,
@@ -22,7 +22,6 @@ from tests.sinks.postgres_writer import (
     die_at,
     die_in_last,
     killed,
-    last,
     plain,
     stop_at,
     write,
@@ -166,7 +165,7 @@ def killed_while_last_rows_are_merged(place: Place, points: Iterable[str], *, by
         assert killed_in(die_in_last, place.url, point, by_version), point
         committed = point == "committed"
         assert committed or (place.look(ROWS), place.look(KEYS)) == before, point
-        again = sink.apply(last(by_version=by_version))
+        again = sink.apply(last_of_keys(by_version=by_version))
         assert (again.applied, again.rejected, again.replayed) == ((0, 0, 7) if committed else (5, 2, 0)), point
         assert place.look(ROWS) == [("a", "y", None), ("c", "z", None)], point
         assert place.look("SELECT sequence_number FROM flights_rejected ORDER BY 1") == [(6,), (8,)], point

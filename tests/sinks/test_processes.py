@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.campaigns import first
-from tests.sinks.events import E, Model, batch, look, look_rejected, sink
-from tests.sinks.processes import FORKED, exit_code, started
-from tests.sinks.sqlite_writer import NUMBERS, PARTITIONS, WIDTH, apply_all, apply_one, event, killed
+from tests.sinks.events import E, Model, batch, last_of_keys, left, look, look_rejected, run, sink
+from tests.sinks.processes import FORKED, exit_code, killed_in, started
+from tests.sinks.sqlite_writer import NUMBERS, PARTITIONS, WIDTH, apply_all, apply_one, apply_until, event, killed
 
 
 def expected(mode: str) -> Model:
@@ -65,3 +66,32 @@ def test_a_process_that_is_stopped_inside_its_transaction_has_written_nothing(tm
     killed("memory of keys", apply_one, path)
     assert look(path) == [("a", "before", None)]
     assert sink(path).apply(batch([E("a", "again", number=1)])).applied == 1
+
+
+PLAIN = "CREATE TABLE flights (tail TEXT NOT NULL PRIMARY KEY, status TEXT, slot INTEGER{})"
+WAYS = [(rule, by_version) for rule in ("", " CHECK (true)") for by_version in (False, True)]
+"""The rule refuses nothing, and could see each row: so each row is written, and without it the last of each key."""
+
+
+@pytest.mark.parametrize("way", first(1, WAYS))
+def test_a_process_killed_before_each_step_of_a_batch_has_done_all_or_nothing(
+    tmp_path: Path, way: tuple[str, bool]
+) -> None:
+    rule, by_version = way
+    before = batch([E("a", version=0), E("b", version=1, number=1)], by_version=by_version, deletes=True)
+    for step in count():
+        path = tmp_path / f"{step}.db"
+        run(path, PLAIN.format(rule))
+        table = sink(path, sequence_by="version" if by_version else None)
+        assert table.apply(before).applied == 2
+        there = left(path)
+        if not killed_in(apply_until, path, step, by_version):
+            break
+        assert left(path) == there, step
+        again = table.apply(last_of_keys(by_version=by_version))
+        assert (again.applied, again.rejected) == (5, 2), step
+        table.close()
+        assert look(path) == [("a", "y", None), ("c", "z", None)], step
+        done = left(path)
+    assert step > 15
+    assert left(path) == done
