@@ -18,7 +18,6 @@ from leasehold.sinks.sqlite import identities, memory
 from leasehold.sinks.sqlite import sink as sqlite_sink
 from leasehold.sinks.sqlite.session import prepare
 from leasehold.sinks.sqlite.sink import SqliteSink
-from leasehold.sinks.sqlite.writing import SqliteRows
 from leasehold.testing.sinks.duplicates import Sent, known_by
 from leasehold.testing.sinks.fixtures import APPEND, Row
 from leasehold.testing.sinks.fixtures import batch as batch_of
@@ -31,7 +30,6 @@ from tests.waiting import PATIENCE
 POINTS: dict[str, tuple[Any, str]] = {
     "before the rows": (watermarks, "read"),
     "rows": (RowWriter, "write"),
-    "last rows": (SqliteRows, "attempt_last"),
     "rejected rows": (rejected, "insert"),
     "memory of keys": (memory, "remember"),
     "identities remembered": (identities, "remember"),

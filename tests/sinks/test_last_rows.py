@@ -110,15 +110,34 @@ def test_where_a_last_row_is_refused_each_row_is_tried(log: Log, delivered: Deli
         deliver([(path, last), (each_path, each)], log, delivered, by_version=by_version, deletes=False)
 
 
+@pytest.mark.parametrize("by_version", [False, True])
+def test_rows_of_many_keys_are_written_several_a_statement(by_version: bool) -> None:
+    """Some are new and some are known, some are deleted; in the end one comes from another partition."""
+
+    def some(first: int, count: int, keys: int) -> list[E]:
+        numbers = range(first, first + count)
+        return [E(f"{n * 7919 % keys}", f"{n}", None, "0", n, version=n % 1000, gone=n % 11 == 5) for n in numbers]
+
+    with tables(PLAIN, EACH) as made:
+        stranger = E("7", "stranger", None, "1", 0, version=5000)
+        for events in (some(0, 1500, 1500), some(1500, 4000, 3000), [*some(5500, 3000, 3000), stranger]):
+            it = batch(events, by_version=by_version, deletes=True)
+            results = [applied(table, it) for _, table in made]
+            assert results == results[:1] * 2
+            assert left(made[0][0]) == left(made[1][0])
+        assert isinstance(results[0], BatchResult) == by_version, "a version puts keys of two partitions in order"
+        assert len(left(made[0][0])[1]) > 1500
+
+
 def test_last_rows_that_are_refused_are_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shape, "sees_each_row", lambda *_: False)
-    attempt, tried = SqliteRows.attempt_last, list[LastRows]()
+    write, tried = SqliteRows.write_last, list[LastRows]()
 
-    def noted(rows: SqliteRows, left: LastRows) -> str | None:
+    def noted(rows: SqliteRows, left: LastRows) -> None:
         tried.append(left)
-        return attempt(rows, left)
+        write(rows, left)
 
-    monkeypatch.setattr(SqliteRows, "attempt_last", noted)
+    monkeypatch.setattr(SqliteRows, "write_last", noted)
     run(tmp_path / "t.db", WITHOUT_C)
     table = sink(tmp_path / "t.db")
     for first in (0, 3):  # another batch tries anew

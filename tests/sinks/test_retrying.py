@@ -31,12 +31,9 @@ def filled(path: Path) -> SqliteSink:
 EXPECTED = sorted([(f"k{last}", f"retried {number}") for last, number in ((1, 51), (3, 53), (5, 55), (7, 57), (9, 59))])
 
 
-@pytest.mark.parametrize(
-    "step", ["before the rows", "rows", "last rows", "rejected rows", "memory of keys", "committed"]
-)
+@pytest.mark.parametrize("step", ["before the rows", "rows", "rejected rows", "memory of keys", "committed"])
 def test_a_retry_that_is_killed_leaves_all_or_nothing(tmp_path: Path, step: str) -> None:
     path = tmp_path / "t.db"
-    sink(path, made=step == "rows").close()  # with rules of its own, a table takes one row after the other
     filled(path).close()
     before = look(path), look(path, "SELECT * FROM flights_rejected")
     killed(step, retry_all, path)

@@ -11,7 +11,8 @@ that they belong to, rows, rejected events, the memory of keys and the watermark
 
 Whether a refused range is a zombie's is asked of the ownership store, which may take seconds. That is never
 done under the lock: the transaction is rolled back, the question put, and the transaction started anew.
-A zombie stays one, so the answer keeps.
+A zombie stays one, so the answer keeps. It is also started anew, once, where a database has tried to write the rows of
+the batch in a way that does not tell which one it refuses.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of
 from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
-from leasehold.sinks.transactions import TableTransaction
+from leasehold.sinks.transactions import EachRowNeeded, TableTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -119,11 +120,16 @@ class TransactionalSink(ABC, Generic[T]):
         if not arrangement.stretches and self._none_whole and fitted and fitted.equals(batch.rows.schema):
             return BatchResult()  # nothing to write, so no writer to wait for
         judged: set[fence.Range] = set()
+        each_row = False
         while True:
             try:
                 with self._claimed() as transaction:
                     transaction.fit(batch.rows.schema)
-                    result = self._apply(transaction, batch, arrangement, judged if level_of else None)
+                    known = judged if level_of else None
+                    result = self._apply(transaction, batch, arrangement, known, each_row=each_row)
+            except EachRowNeeded:
+                each_row = True
+                continue
             except _Unjudged as unjudged:
                 assert level_of is not None
                 for refusal in unjudged.refusals:
@@ -266,6 +272,8 @@ class TransactionalSink(ABC, Generic[T]):
         batch: Batch,
         arrangement: Arrangement,
         judged: set[fence.Range] | None,
+        *,
+        each_row: bool,
     ) -> BatchResult:
         ranges = [stretch.range for stretch in arrangement.stretches]
         hubs = sorted({each.hub for each in ranges})
@@ -303,7 +311,7 @@ class TransactionalSink(ABC, Generic[T]):
             raise _Violated(violations)
         table_order = order_of(self.spec, kind, deletes=batch.delete is not None)
         check_order(transaction.recorded_order(), self.spec, table_order)
-        written = transaction.write(batch, kept, plan, table_order, self._clock.wall())
+        written = transaction.write(batch, kept, plan, table_order, self._clock.wall(), each_row=each_row)
         if batch.read_under is not None and (unwritten := written.refused(batch)):
             raise _Violated(unwritten)
         if batch.parking is not None and plan.admitted:

@@ -119,6 +119,10 @@ class WritesBeside(RemembersIdentities, Protocol):
         ...
 
 
+class EachRowNeeded(Exception):
+    """Rows have to be written one after the other, in a new transaction: what this one has written is undone."""
+
+
 class TableTransaction(WritesBeside, Protocol):
     """One transaction on the table of one `TableSpec`."""
 
@@ -158,10 +162,11 @@ class TableTransaction(WritesBeside, Protocol):
         """Check the table for rows of this schema, and make what is missing. Raises `SchemaMismatch`."""
         ...
 
-    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
+    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float, *, each_row: bool) -> Outcome:
         """Write the rows of `batch` that are kept, rejected events and the memory of keys, after `fit`.
 
-        `now` is the time, in seconds since 1970, that rejected events are marked with.
+        `now` is the time, in seconds since 1970, that rejected events are marked with. Unless `each_row` is asked for,
+        it may raise `EachRowNeeded`, with some of them written.
         """
         ...
 

@@ -192,7 +192,8 @@ class PostgresTransaction(ChangesBeside):
         assert self.checked is not None
         return self.checked.layout
 
-    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
+    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float, *, each_row: bool) -> Outcome:
+        """See `TableTransaction`. Never raises `EachRowNeeded`: a savepoint costs the server next to nothing."""
         written = self.write_rows(batch, kept, order, past=False)
         rejected.replace(self._session, plan.admitted, written.rejected, now)
         return Outcome(written.applied, written.superseded, written.rejected, self._seconds)

@@ -6,7 +6,7 @@ nobody asks for never are. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -121,11 +121,13 @@ class Rows:
         groups = groups.take(pc.sort_indices(named, [(name, "ascending") for name in named.schema.names]))
         return LastRows(groups["place_max"], groups.filter(groups["gone_any"])["place_max"])
 
-    def remembered(self, left: LastRows) -> Iterator[tuple[object, ...]]:
+    def remembered(self, left: LastRows) -> list[tuple[object, ...]]:
         """What to note of each key, where its last row is not chosen by a value."""
-        for key, index in zip(self.keys_of(left.last), left.last.to_pylist(), strict=True):
-            deleted = int(self.deletes is not None and self.deletes[index])
-            yield (*key, *self.lanes[index], self.numbers[index], None, deleted)
+        places = left.last.to_pylist()
+        keys, lanes, numbers = self.keys_of(left.last), self.lanes, self.numbers
+        deleted = [0] * len(places) if self.deletes is None else [int(self.deletes[place]) for place in places]
+        noted = zip(keys, places, deleted, strict=True)
+        return [(*key, *lanes[place], numbers[place], None, gone) for key, place, gone in noted]
 
 
 def _tuples(data: pa.Table) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import UNKNOWN, Claim, Key
 from leasehold.sinks.rules.table import TableSpec, ordered_keys
+from leasehold.sinks.sqlite.inserts import Insert, insert
 
 _KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
 
@@ -61,7 +62,7 @@ class Known:
         return known_places(self._connection, self._spec, keys)
 
     def remember(self, rows: Iterable[tuple[object, ...]]) -> int:
-        return remember(self._connection, self._spec, rows)
+        return remember(self._connection, self._spec, list(rows))
 
 
 def _known(
@@ -85,7 +86,7 @@ def _known(
 
 
 def remember(
-    connection: sqlite3.Connection, spec: TableSpec, rows: Iterable[tuple[object, ...]], *, one_lane: bool = False
+    connection: sqlite3.Connection, spec: TableSpec, rows: Sequence[tuple[object, ...]], *, one_lane: bool = False
 ) -> int:
     """Note the last event of each key: its columns, hub, partition, sequence number, sequence_by, deleted.
 
@@ -95,12 +96,10 @@ def remember(
     if not spec.memory:
         return 0
     columns = ("hub", "partition", "sequence_number", "sequence_by", "deleted")
-    bound = ", ".join("?" * (len(spec.keys) + len(columns)))
     noted = ", ".join(f"{column} = excluded.{column}" for column in columns)
     those = " WHERE memory.hub = excluded.hub AND memory.partition = excluded.partition" if one_lane else ""
-    return connection.executemany(
-        f"INSERT INTO {quoted(spec.memory)} AS memory VALUES ({bound}) ON CONFLICT DO UPDATE SET {noted}{those}", rows
-    ).rowcount
+    into, width = f"INSERT INTO {quoted(spec.memory)} AS memory", len(spec.keys) + len(columns)
+    return insert(connection, Insert(into, width, f"ON CONFLICT DO UPDATE SET {noted}{those}"), rows)
 
 
 def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, str]) -> int:

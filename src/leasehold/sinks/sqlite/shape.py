@@ -22,6 +22,7 @@ from leasehold.errors import SchemaMismatch
 from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, quoted, refuse_columns, stored_fields
 from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 from leasehold.sinks.rules.values import Kind, kind_of
+from leasehold.sinks.sqlite.inserts import Insert
 from leasehold.sinks.sqlite.rules import sees_each_row
 
 _EXACT_DIGITS = 15  # SQLite keeps this many decimal digits of a number exactly
@@ -29,7 +30,7 @@ _EXACT_DIGITS = 15  # SQLite keeps this many decimal digits of a number exactly
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How to write rows: `columns` are to be bound for `upsert`, in this order, and the keys for `delete`.
+    """How to write rows: `columns` are to be bound for `insert`, in this order, and the keys for `delete`.
 
     `keys` are the positions in `columns` of the key columns, in the order of the memory of keys. `added` are the names
     and types of the columns that the table had not before. `last_alone` says that of several rows of a key the last one
@@ -38,10 +39,15 @@ class Layout:
 
     columns: tuple[str, ...]
     keys: tuple[int, ...]
-    upsert: str
+    insert: Insert
     delete: str | None
     added: tuple[str, ...] = ()
     last_alone: bool = False
+
+    @property
+    def upsert(self) -> str:
+        """The statement that writes one row."""
+        return self.insert.of(1)
 
 
 def exists(connection: sqlite3.Connection, name: str) -> bool:
@@ -228,9 +234,8 @@ def _affinity(declared: str, *, strict: bool) -> str:
 
 def _layout(spec: TableSpec, fields: Sequence[pa.Field]) -> Layout:
     names = tuple(field.name for field in fields)
-    bound = ", ".join("?" * len(names))
     # The alias, since a table may be called excluded.
-    insert = f"INSERT INTO {quoted(spec.name)} AS leasehold_row ({', '.join(map(quoted, names))}) VALUES ({bound})"
+    insert = Insert(f"INSERT INTO {quoted(spec.name)} AS leasehold_row ({', '.join(map(quoted, names))})", len(names))
     if not spec.keys:
         return Layout(names, (), insert, None)
     keys = ordered_keys(spec)
@@ -241,6 +246,6 @@ def _layout(spec: TableSpec, fields: Sequence[pa.Field]) -> Layout:
     return Layout(
         names,
         key_places,
-        f"{insert} {on_conflict(map(quoted, keys), others)}",
+        replace(insert, then=on_conflict(map(quoted, keys), others)),
         f"DELETE FROM {quoted(spec.name)} WHERE {condition}",
     )

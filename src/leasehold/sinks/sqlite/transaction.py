@@ -149,15 +149,15 @@ class SqliteTransaction(ChangesBeside):
         (version,) = self._connection.execute("PRAGMA schema_version").fetchone()
         return int(version)
 
-    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float) -> Outcome:
+    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float, *, each_row: bool) -> Outcome:
         layout, known = self._fitted_layout, memory.Known(self._connection, self._spec)
-        mine = Writing(self._connection, self._spec, layout)
+        mine = Writing(self._connection, self._spec, layout, each_row=each_row)
         write = partial(writing.write, self._session, layout, batch, kept, plan, order, now, known, mine.write_rows)
         return write() if order.kind is not None else write(at_once=mine.write_last)
 
     def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
         layout, known = self._fitted_layout, memory.Known(self._connection, self._spec)
-        mine = Writing(self._connection, self._spec, layout)
+        mine = Writing(self._connection, self._spec, layout, each_row=True)
         return writing.write_again(self._session, layout, batch, kept, order, known, mine.write_rows)
 
     @property

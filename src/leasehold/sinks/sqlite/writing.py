@@ -2,7 +2,8 @@
 
 Owns the savepoints of rows. Rows are tried in chunks (`rules.row_by_row`). Where no rule of the table could see a row
 that a later one of its key replaces (`sinks.sqlite.rules`), the last row of each key is written alone, in the order of
-the keys, which touches each page of the table once; if the table refuses one, all is undone and done in chunks.
+the keys, which touches each page of the table once. That takes no savepoint, under which SQLite would copy each page
+that changes: if the table refuses one, the transaction is undone, and another one tries the rows in chunks.
 Refuses to go on when the table has ended the transaction itself (RAISE(ROLLBACK), ON CONFLICT ROLLBACK): by then the
 watermarks are undone too.
 
@@ -13,7 +14,7 @@ it leaves nothing.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 import pyarrow as pa
@@ -26,26 +27,29 @@ from leasehold.sinks.rules.rows import LastRows, Rows
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import memory
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
+from leasehold.sinks.sqlite.inserts import insert
 from leasehold.sinks.sqlite.shape import Layout
+from leasehold.sinks.transactions import EachRowNeeded
 
 
 class Writing:
     """Writes the rows of one batch to the table of `spec`, on a connection that is in a transaction.
 
-    Each way has the outcome of writing one row after the other.
+    Each way has the outcome of writing one row after the other. Unless `each_row` is asked for, `EachRowNeeded` is
+    raised where the last rows alone were refused.
     """
 
-    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout) -> None:
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout, *, each_row: bool) -> None:
         self._connection = connection
         self._spec = spec
         self._layout = layout
-        self._takes_last_alone = layout.last_alone  # until the table has refused that once
+        self._takes_last_alone = layout.last_alone and not each_row
 
     def write_last(self, rows: Rows) -> Written | None:
         """Write the last row of each key, and remember it, with no look at what is known of the keys.
 
-        For a batch that no value puts in order. None, with nothing written, where rows have to be judged one after the
-        other: with a key from two partitions, or with a row that the table refuses.
+        For a batch that no value puts in order. None, with nothing written, where the table or the types of its keys
+        do not let that be done. A key from two partitions needs each row.
         """
         if not self._takes_last_alone:
             return None
@@ -53,32 +57,25 @@ class Writing:
         left = rows.last_of_keys(one_lane=one_lane)
         if left is None:
             return None
-        noted = list(rows.remembered(left))
-        execute = self._connection.execute
-        execute("SAVEPOINT leasehold_last")
-        all_noted = memory.remember(self._connection, self._spec, noted, one_lane=one_lane) == len(noted)
-        went = all_noted and self._went_last_alone(self._table_of(rows), left)
-        if not went:
-            execute("ROLLBACK TO leasehold_last")
-        execute("RELEASE leasehold_last")
-        return Written(len(rows)) if went else None
+        noted = rows.remembered(left)
+        if memory.remember(self._connection, self._spec, noted, one_lane=one_lane) != len(noted):
+            raise EachRowNeeded
+        self._table_of(rows).write_last(left)
+        return Written(len(rows))
 
     def write_rows(self, rows: Rows, order: Order) -> Written:
         """Write all rows, in the quickest way that is left. Raises as `RowWriter.write`."""
         table, count = self._table_of(rows), len(rows)
         if self._takes_last_alone:
             step = order.judge(0, count)
-            if step.stop == count and self._went_last_alone(table, rows.left_by(step)):
+            if step.stop == count:
+                table.write_last(rows.left_by(step))
                 order.accept(step)
                 return Written(len(step.winners), step.superseded)
         return RowWriter(table, count, order).write()
 
     def _table_of(self, rows: Rows) -> SqliteRows:
         return SqliteRows(self._connection, self._spec, self._layout, rows)
-
-    def _went_last_alone(self, table: SqliteRows, left: LastRows) -> bool:
-        self._takes_last_alone = table.attempt_last(left) is None
-        return self._takes_last_alone
 
 
 class SqliteRows:
@@ -91,21 +88,12 @@ class SqliteRows:
         self.rows = rows
 
     def attempt(self, winners: Sequence[int]) -> str | None:
-        return self._attempt(lambda: self._execute(winners))
-
-    def attempt_last(self, left: LastRows) -> str | None:
-        """Write what is left of each key, or nothing: then the table's reason is returned."""
-        return self._attempt(lambda: self._execute_last(left))
-
-    def _attempt(self, write: Callable[[], None]) -> str | None:
         execute = self._connection.execute
         execute("SAVEPOINT leasehold_rows")
         try:
-            write()
+            self._execute(winners)
         except ROW_ERRORS as error:
-            layout = self._layout
-            statements = (layout.upsert, len(layout.columns)), (layout.delete, len(layout.keys))
-            if not is_the_rows(self._connection, error, statements):
+            if not self._is_the_rows(error):
                 raise
             if not self._connection.in_transaction:
                 raise SinkError(
@@ -118,6 +106,20 @@ class SqliteRows:
             return str(error)
         execute("RELEASE leasehold_rows")
         return None
+
+    def write_last(self, left: LastRows) -> None:
+        """Write what is left of each key. Raises `EachRowNeeded`, with some of it written, where one is refused."""
+        try:
+            self._execute_last(left)
+        except ROW_ERRORS as error:
+            if not self._is_the_rows(error):
+                raise
+            raise EachRowNeeded from error
+
+    def _is_the_rows(self, error: sqlite3.Error) -> bool:
+        layout = self._layout
+        statements = (layout.upsert, len(layout.columns)), (layout.delete, len(layout.keys))
+        return is_the_rows(self._connection, error, statements)
 
     def _execute(self, winners: Sequence[int]) -> None:
         values, deletes = self.rows.values, self.rows.deletes
@@ -137,7 +139,7 @@ class SqliteRows:
         if self._layout.delete is not None and len(left.deleted):
             self._connection.executemany(self._layout.delete, rows.keys_of(left.deleted))
             last = last.filter(pc.invert(pa.array(rows.deletes, pa.bool_()).take(last)))
-        self._connection.executemany(self._layout.upsert, rows.values_of(last))
+        insert(self._connection, self._layout.insert, rows.values_of(last))
 
     def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:
         rows, (hub, partition) = self.rows, known
