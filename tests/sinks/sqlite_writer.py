@@ -14,7 +14,7 @@ from leasehold.sinks.beside import watermarks
 from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.contract import EventId
 from leasehold.sinks.rules.row_by_row import RowWriter
-from leasehold.sinks.sqlite import identities, memory
+from leasehold.sinks.sqlite import identities, inserts, memory
 from leasehold.sinks.sqlite import sink as sqlite_sink
 from leasehold.sinks.sqlite.session import prepare
 from leasehold.sinks.sqlite.sink import SqliteSink
@@ -128,7 +128,7 @@ def apply_one(path: Path) -> None:
 def apply_until(path: Path, step: int, by_version: bool) -> None:
     """Apply the last rows of some keys, and be killed before this step: a statement that changes something, or COMMIT.
 
-    From 0 on. A statement for many rows is a step for each of them.
+    From 0 on. What `executemany` is given is a step for each statement.
     """
     left = count()
 
@@ -141,6 +141,7 @@ def apply_until(path: Path, step: int, by_version: bool) -> None:
         connection.set_trace_callback(look)
 
     setattr(sqlite_sink, prepare.__name__, opened)
+    inserts.VALUES_A_STATEMENT = 6  # two rows of the table
     sink(path, sequence_by="version" if by_version else None).apply(last_of_keys(by_version=by_version))
 
 

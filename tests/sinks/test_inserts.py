@@ -21,8 +21,8 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 
 def rows(count: int, keys: int, c: int = 0) -> list[tuple[int, int, int]]:
-    """Rows of these keys, of which every third is below what is there of its key."""
-    return [(n % keys, n - (n % 3) * keys, c) for n in range(count)]
+    """Rows of these keys. Of the later ones some are above what is there of their key, some below, some equal."""
+    return [(n % keys, n // keys * 7 % 5, c) for n in range(count)]
 
 
 @pytest.mark.parametrize("values", [5_000, 12, 3], ids=["many", "four rows a statement", "one row a statement"])
@@ -38,6 +38,22 @@ def test_rows_are_written_as_by_one_statement_each(connection: sqlite3.Connectio
     assert connection.execute("SELECT * FROM t ORDER BY a").fetchall() == written
 
 
-def test_a_row_that_is_refused_raises(connection: sqlite3.Connection) -> None:
+def test_a_row_that_is_refused_raises_and_takes_back_its_statement(connection: sqlite3.Connection) -> None:
+    connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 12)
+    some = [(n, 0, 13 if n == 6 else 0) for n in range(9)]
+    connection.execute("BEGIN")
     with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-        insert(connection, KEPT, [*rows(2000, 2000), (2001, 0, 13)])
+        insert(connection, KEPT, some)
+    assert [a for (a,) in connection.execute("SELECT a FROM t")] == [0, 1, 2, 3]
+
+
+def test_large_values_do_not_stay_with_a_statement(connection: sqlite3.Connection) -> None:
+    """Those of the last statement of several rows would, for as long as the connection is kept."""
+    statements: list[int] = []
+    connection.set_trace_callback(lambda statement: statements.append(statement.count("(")))
+    light = [(n, 0, "x") for n in range(1666)]
+    heavy = [(n, 0, "x" * 1000) for n in range(1666, 5000)]
+    assert insert(connection, KEPT, [*light, *heavy]) == 5000
+    assert len(statements) == 1 + len(heavy)
+    assert insert(connection, KEPT, [(n, 1, "x") for n in range(5000)]) == 5000, "what is light again"
+    assert len(statements) == 1 + len(heavy) + 3 + 5000 % 1666

@@ -99,15 +99,18 @@ def test_the_outcome_is_that_of_each_row_where_duplicates_are_dropped(
 
 @pytest.mark.parametrize("by_version", [False, True])
 @campaign(20, 2000)
-@given(log=logs(), delivered=deliveries)
-def test_where_a_last_row_is_refused_each_row_is_tried(log: Log, delivered: Delivered, by_version: bool) -> None:
+@given(log=logs(), delivered=deliveries, seed=st.none() | st.integers(0, 99))
+def test_where_a_last_row_is_refused_each_row_is_tried(
+    log: Log, delivered: Delivered, seed: int | None, by_version: bool
+) -> None:
     """The rule looks at the key alone, so that no row but the last one has to be seen to know what is refused."""
     with pytest.MonkeyPatch.context() as patch, tables(WITHOUT_C, WITHOUT_C) as ((path, last), (each_path, each)):
         with patch.context() as unseen:
             unseen.setattr(shape, "sees_each_row", lambda *_: False)
             last.close()
             last.check(SCHEMA)
-        deliver([(path, last), (each_path, each)], log, delivered, by_version=by_version, deletes=False)
+        both = [(path, last), (each_path, each)]
+        deliver(both, log, delivered, by_version=by_version, deletes=False, seed=seed)
 
 
 @pytest.mark.parametrize("by_version", [False, True])

@@ -12,7 +12,7 @@ that they belong to, rows, rejected events, the memory of keys and the watermark
 Whether a refused range is a zombie's is asked of the ownership store, which may take seconds. That is never
 done under the lock: the transaction is rolled back, the question put, and the transaction started anew.
 A zombie stays one, so the answer keeps. It is also started anew, once, where a database has tried to write the rows of
-the batch in a way that does not tell which one it refuses.
+the batch in a way that does not tell which one is wrong. The time of what was undone is in no `seconds` of the result.
 """
 
 from __future__ import annotations
@@ -128,6 +128,8 @@ class TransactionalSink(ABC, Generic[T]):
                     known = judged if level_of else None
                     result = self._apply(transaction, batch, arrangement, known, each_row=each_row)
             except EachRowNeeded:
+                if each_row:
+                    raise
                 each_row = True
                 continue
             except _Unjudged as unjudged:

@@ -69,7 +69,7 @@ def write(
     """See `TableTransaction.write`. `columns` are those that are bound.
 
     `at_once` writes rows, and remembers their keys, in a quicker way of the database's own, where that has the same
-    outcome; else it leaves nothing written and returns None.
+    outcome; else it leaves nothing written and returns None, or raises `EachRowNeeded`.
     """
     spec = session.spec
     began = time.monotonic()

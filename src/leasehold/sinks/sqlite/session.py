@@ -127,11 +127,7 @@ def _insert(table: str, columns: Collection[str]) -> str:
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Make the functions that are used here, and have SQLite keep in memory what undoes a statement or a savepoint.
-
-    Once for a connection. That is the former content of each page that changed: of some thousand rows at most.
-    """
-    connection.execute("PRAGMA temp_store = MEMORY")
+    """Make the functions that are used here; once for a connection."""
     connection.create_function("leasehold_is_text", 1, _is_text, deterministic=True)
 
 

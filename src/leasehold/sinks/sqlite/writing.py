@@ -36,7 +36,8 @@ class Writing:
     """Writes the rows of one batch to the table of `spec`, on a connection that is in a transaction.
 
     Each way has the outcome of writing one row after the other. Unless `each_row` is asked for, `EachRowNeeded` is
-    raised where the last rows alone were refused.
+    raised, with some rows written, where the table refuses a last row, and where `write_last` finds in the memory of
+    keys that one is of another partition.
     """
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout, *, each_row: bool) -> None:
@@ -49,7 +50,7 @@ class Writing:
         """Write the last row of each key, and remember it, with no look at what is known of the keys.
 
         For a batch that no value puts in order. None, with nothing written, where the table or the types of its keys
-        do not let that be done. A key from two partitions needs each row.
+        do not let that be done, and where the batch itself has a key from two partitions.
         """
         if not self._takes_last_alone:
             return None
@@ -64,7 +65,7 @@ class Writing:
         return Written(len(rows))
 
     def write_rows(self, rows: Rows, order: Order) -> Written:
-        """Write all rows, in the quickest way that is left. Raises as `RowWriter.write`."""
+        """Write all rows, in the quickest way that is left. Raises what `RowWriter.write` raises as well."""
         table, count = self._table_of(rows), len(rows)
         if self._takes_last_alone:
             step = order.judge(0, count)
