@@ -203,6 +203,13 @@ class ComparesSchema(Protocol):
         """`Sink.identity` as it is recorded, or None while the table is no pipeline's. Makes nothing."""
         ...
 
+    def uncounted_rows(self, schema: pa.Schema) -> int:
+        """How many rows are there before the first event, and do not count, since `sequence_by` names no column.
+
+        Changes nothing. Raises what `compare` raises.
+        """
+        ...
+
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
         """The columns, each with its type in the database's words, that the first batch of this schema would add.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from leasehold.sinks.rules.fence import Lane, Plan, Watermark
-from leasehold.sinks.rules.remembered_order import TableOrder
+from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +45,15 @@ class Outcome:
         """
         asked = set() if batch.rejected is None else set(batch.rejected["sequenceNumber"].to_pylist())
         return {one.sequence_number: one.reason for one in self.set_aside if one.sequence_number not in asked}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Whether a table is there, the columns that it would be given, and how many of its rows do not count."""
+
+    there: bool
+    added: tuple[str, ...] = ()
+    uncounted: int = 0
 
 
 class RemembersIdentities(Protocol):
@@ -168,6 +177,14 @@ class TableTransaction(WritesBeside, Protocol):
         `now` is the time, in seconds since 1970, that rejected events are marked with. Unless `each_row` is asked for,
         it may raise `EachRowNeeded`, with some of them written.
         """
+        ...
+
+    def check_own_values(self, own: OwnValue) -> None:
+        """After `fit`: refuse a table with a row whose own value cannot be compared (`remembered_order`, rule 6)."""
+        ...
+
+    def rows(self) -> int:
+        """How many rows the table has, which is there."""
         ...
 
     def forget_dropped(self) -> None:

@@ -26,6 +26,7 @@ from leasehold.sinks.base import Sink
 from leasehold.sinks.features import COMPARISON, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.content import kind_of_order
+from leasehold.sinks.rules.remembered_order import unordered_rows
 from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import with_levels
 from leasehold.spark.plan.batch import BatchTransform
@@ -137,6 +138,8 @@ def _transform_and_table(spark: SparkSession, file: PipelineFile) -> Iterator[Fi
         yield Finding("table", DRIVER, True, said)
         if columns := compares.columns_to_add(batch.rows.schema):
             yield Finding("table", DRIVER, True, f"the first start adds the columns {', '.join(columns)}")
+        if rows := compares.uncounted_rows(batch.rows.schema):
+            yield Finding("table", DRIVER, True, unordered_rows(sink.spec, rows))
     _close(sink)
 
 

@@ -84,11 +84,11 @@ def note_made(session: Session, *, made: bool) -> None:
 
 def order(session: Session) -> TableOrder:
     """What is recorded of the order of the table's rows. While that is not all, nobody else can record it."""
-    query = f"SELECT ordered_by, sequence_by, deletes FROM {session.of(TABLE)} WHERE name = %(name)s"
-    [(expression, kind, deletes)] = session.rows(query, name=session.spec.name)
+    query = f"SELECT ordered_by, sequence_by, deletes, rows_count FROM {session.of(TABLE)} WHERE name = %(name)s"
+    [(expression, kind, deletes, rows_count)] = session.rows(query, name=session.spec.name)
     if session.locking and (expression is None or deletes is None):
-        [(expression, kind, deletes)] = session.rows(f"{query} {session.locking}", name=session.spec.name)
-    return TableOrder(expression, kind, None if deletes is None else bool(deletes))
+        [(expression, kind, deletes, rows_count)] = session.rows(f"{query} {session.locking}", name=session.spec.name)
+    return TableOrder(expression, kind, None if deletes is None else bool(deletes), bool(rows_count))
 
 
 def note_order(session: Session, written: TableOrder) -> None:
@@ -98,17 +98,18 @@ def note_order(session: Session, written: TableOrder) -> None:
         _set_order(session, now)
 
 
-def forget_order(session: Session) -> None:
-    """Rule 3 of `remembered_order`, as far as the record goes."""
-    _set_order(session, TableOrder(None, None, None))
+def forget_order(session: Session, *, rows_count: bool) -> None:
+    """Rule 3 of `remembered_order`, as far as the record goes. `rows_count` as in rule 6, from now on."""
+    _set_order(session, TableOrder(None, None, None, rows_count))
 
 
 def _set_order(session: Session, new: TableOrder) -> None:
     session.run(
-        f"UPDATE {session.of(TABLE)} SET ordered_by = %(expression)s, sequence_by = %(kind)s, deletes = %(deletes)s "
-        "WHERE name = %(name)s",
+        f"UPDATE {session.of(TABLE)} SET ordered_by = %(expression)s, sequence_by = %(kind)s, deletes = %(deletes)s, "
+        "rows_count = %(rows_count)s WHERE name = %(name)s",
         name=session.spec.name,
         expression=new.expression,
         kind=new.kind,
         deletes=new.deletes,
+        rows_count=new.rows_count,
     )

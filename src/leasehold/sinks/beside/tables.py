@@ -79,10 +79,11 @@ ALWAYS = (
             "sink_id": "text",
             "ordered_by": "text",
             "deletes": "boolean",
+            "rows_count": "boolean",  # rule 6 of `remembered_order`
         },
         key=("name",),
         nullable=frozenset({"sequence_by", "ordered_by", "deletes"}),
-        defaults={"made": "false"},
+        defaults={"made": "false", "rows_count": "true"},
     ),
     SharedTable(
         WATERMARK,

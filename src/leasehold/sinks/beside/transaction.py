@@ -156,13 +156,13 @@ class ChangesBeside(UnwrittenFeatures, ABC):
             return
         self._forget_all(PARKED, ENTITY)
         record.note_made(self.session, made=False)
-        record.forget_order(self.session)
+        record.forget_order(self.session, rows_count=True)
         self.drop_memories()
 
     def forget_keys(self) -> None:
         """See `TableTransaction`."""
         self._forget_all(CLEARED, ENTITY)
-        record.forget_order(self.session)
+        record.forget_order(self.session, rows_count=not self.has_rows())
         memory = self.session.spec.memory
         if memory and self.has(memory):
             self.session.run(f"DELETE FROM {self.session.of(memory)}")
@@ -177,6 +177,10 @@ class ChangesBeside(UnwrittenFeatures, ABC):
         """See `TableTransaction`."""
         name = self.session.spec.name
         return self.has(name) and bool(self.session.one(f"SELECT EXISTS (SELECT 1 FROM {self.session.of(name)})"))
+
+    def rows(self) -> int:
+        """See `TableTransaction`."""
+        return int(self.session.one(f"SELECT count(*) FROM {self.session.of(self.session.spec.name)}"))
 
     def _check(self, table: str) -> None:
         if not self.has(table):

@@ -26,6 +26,8 @@ and then alone asks the table how large its rows are, if they may not fit a page
 5. With `sequence_by`, how many of several rows of a key are older takes what is known of it. That is read without a
    lock, and a key that somebody has noted since then is left as it is. So the keys that were left are to be just those
    whose rows are all older than what was read; else the batch goes the long way.
+6. A key that is not remembered may have a row that counts by its own value (`own_values`). The statement that notes and
+   locks the keys looks for such rows of those that are new to the memory: if there is one, the batch goes the long way.
 
 Who may do what at the same time: keys are noted in their order, and each is locked with it until the transaction ends,
 so batches about the same keys follow one another as on the long way (`memory`).
@@ -43,6 +45,7 @@ from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout, Target
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.names import quoted
+from leasehold.sinks.postgres.own_values import OwnColumn
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import APART, KEYS, KNOWN, STAGE, Staging
 from leasehold.sinks.rules.ordering import Step
@@ -89,7 +92,17 @@ class _OtherWay(Exception):
 class AtOnce:
     """The rows of one batch, which are staged; each of another key, unless `repeated`."""
 
-    def __init__(self, session: Session, layout: Layout, *, by_value: bool, deletes: bool, repeated: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        layout: Layout,
+        *,
+        by_value: bool,
+        deletes: bool,
+        repeated: bool,
+        own: OwnColumn | None,
+    ) -> None:
+        self._own = own
         self._session = session
         self._layout = layout
         self._by_value = by_value
@@ -251,11 +264,26 @@ class AtOnce:
         counts = f"NOT {self._older()}" if self._by_value else "m.lane = excluded.lane"
         if as_known:
             counts += f" AND (m.ctid, m.lane, m.number) IN (SELECT at, lane, number FROM {KNOWN})"
-        return self._session.run(
+        note = (
             f"INSERT INTO {self._session.names.memory} AS m ({keys}, {claim}) "
             f"SELECT {values}, {', '.join(f's.{name}' for name in _CLAIM)} FROM {self._last} ORDER BY {self._order} "
             f"ON CONFLICT ({keys}) DO UPDATE SET {updates} WHERE {counts}"
         )
+        return self._session.run(note) if self._own is None else self._noted(note, self._own)
+
+    def _noted(self, note: str, own: OwnColumn) -> int:
+        """Run this statement, and refuse keys that are new to the memory where a row has a value (rule 6)."""
+        keys = self._session.names.key_columns
+        # One row after the other: the server would read all of the table for it, where that seems cheaper to it.
+        row = f"SELECT 1 AS one FROM {self._session.names.table} AS t WHERE noted.fresh AND {own.is_there}"
+        is_row = self._layout.is_row_of([f"noted.{key}" for key in keys])
+        [(noted, rows)] = self._session.rows(
+            f"WITH noted AS ({note} RETURNING {', '.join(f'm.{key}' for key in keys)}, m.xmax = 0 AS fresh) "
+            f"SELECT count(*), count(own.one) FROM noted LEFT JOIN LATERAL ({row} AND {is_row} LIMIT 1) AS own ON true"
+        )
+        if rows:
+            raise _OtherWay
+        return int(noted)
 
     def _older(self) -> str:
         """Rules 2 and 4 of `ordering`: the claim of the row is below the one that is known.

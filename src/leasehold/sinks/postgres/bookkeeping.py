@@ -40,6 +40,7 @@ import psycopg
 
 from leasehold.errors import UsageError
 from leasehold.model import BEFORE_FIRST
+from leasehold.sinks.beside.record import TABLE
 from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.beside.watermarks import OF_READER, WATERMARK, of_reader
 from leasehold.sinks.postgres.names import NEEDED, SHARED
@@ -54,7 +55,9 @@ LOCK = 0x656E7469  # "enti": whoever makes tables of the sink holds it
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS {table} (name text COLLATE "C" PRIMARY KEY, format integer NOT NULL,
         pipeline text NOT NULL, mode text NOT NULL, keys text NOT NULL, sink_id text NOT NULL,
-        made boolean NOT NULL DEFAULT false, ordered_by text, sequence_by text, deletes boolean)""",
+        made boolean NOT NULL DEFAULT false, ordered_by text, sequence_by text, deletes boolean,
+        rows_count boolean NOT NULL DEFAULT true)""",
+    "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS rows_count boolean NOT NULL DEFAULT true",
     """CREATE TABLE IF NOT EXISTS {watermark} (id bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
         pipeline text COLLATE "C", entity_table text COLLATE "C", hub text COLLATE "C",
         consumer_group text COLLATE "C", partition text COLLATE "C", sequence_number bigint NOT NULL,
@@ -149,10 +152,11 @@ class Bookkeeping:
         names = [unsent(self._session.names.of(table)) for table in tables]
         query = (
             "SELECT bool_and(to_regclass(it) IS NOT NULL) AND (SELECT count(*) FROM pg_attribute WHERE "
-            "attrelid = to_regclass(%(watermark)s) AND attname IN ('changes', 'enqueued_time')) = 2 "
-            "FROM unnest(%(names)s::text[]) AS it"
+            "(attrelid, attname) IN ((to_regclass(%(watermark)s), 'changes'), (to_regclass(%(watermark)s), "
+            "'enqueued_time'), (to_regclass(%(table)s), 'rows_count'))) = 3 FROM unnest(%(names)s::text[]) AS it"
         )
-        return bool(self._session.one(query, names=names, watermark=unsent(self._watermark)))
+        its = {"watermark": unsent(self._watermark), "table": unsent(self._session.of(TABLE))}
+        return bool(self._session.one(query, names=names, **its))
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool, missing: bool = True) -> None:
         """Insert those that are `missing`, and lock all that are there in the order of their keys."""

@@ -18,8 +18,10 @@ from typing import Any
 
 import psycopg
 
+from leasehold.sinks.postgres import own_values
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import FILLFACTOR, Layout
+from leasehold.sinks.postgres.own_values import OwnColumn
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE
 from leasehold.sinks.rules.ordering import UNKNOWN, Claim
@@ -49,12 +51,13 @@ def make(session: Session, layout: Layout) -> None:
 class Memory:
     """The memory of the keys of one batch, once they are staged."""
 
-    def __init__(self, session: Session, layout: Layout, *, by_value: bool) -> None:
+    def __init__(self, session: Session, layout: Layout, *, by_value: bool, own: OwnColumn | None = None) -> None:
         self._session = session
         self._layout = layout
         self._by_value = by_value
+        self._own = own
         self.keys = 0  # of the batch, once they are locked
-        self._known = 0  # and those of them that were known before
+        self._remembered = 0  # and those of them that were remembered before
         keys = session.names.key_columns
         self._same = " AND ".join(f"m.{key} = k.{key}" for key in keys)
         self._keys = ", ".join(keys)
@@ -99,13 +102,18 @@ class Memory:
             f"ON CONFLICT ({self._keys}) DO UPDATE SET number = m.number WHERE false RETURNING {self._keys}) "
             f"INSERT INTO {FRESH} (kid) SELECT k.kid FROM made AS m JOIN {KEYS} AS k ON {self._same}"
         )
-        self._known = run(
+        self._remembered = run(
             f"INSERT INTO {KNOWN} (kid, at, now, lane, number, by_number, by_text) "
             "SELECT k.kid, m.ctid, k.lane, m.lane, m.number, m.by_number, m.by_text "
             f"FROM {KEYS} AS k JOIN {names.memory} AS m ON {self._same} "
             f"WHERE NOT EXISTS (SELECT 1 FROM {FRESH} AS f WHERE f.kid = k.kid)"
         )
         run(f"ANALYZE {KNOWN}, {FRESH}")
+        if self._own is not None and self._remembered < self.keys:
+            with self._session.setting("random_page_cost", _IN_MEMORY):
+                found = own_values.load(self._session, self._layout, self._own)
+            if found:
+                run(f"ANALYZE {KNOWN}")
 
     def known(self, kids: Sequence[int], bookkeeping: Bookkeeping, *, places: bool = False) -> dict[int, Claim]:
         """What earlier batches have left of these keys; without `sequence_by`, with the sequence number if `places`."""
@@ -122,22 +130,25 @@ class Memory:
         """Note the last event of each key that was merged set-wise; `apart` says whether there are others.
 
         A row is found by its place, where it stays while it is locked: by its key alone, that takes a reading of the
-        whole table, which is only done if one is not there.
+        whole table, which is only done if one is not there. Of a key that was not remembered it is noted already.
         """
         merged = f"NOT EXISTS (SELECT 1 FROM {APART} AS a WHERE a.kid = n.kid)" if apart else "true"
         note = (
             f"UPDATE {self._session.names.memory} AS m SET lane = k.lane, number = k.number, by_number = k.by_number, "
             f"by_text = k.by_text, gone = k.gone FROM {KEYS} AS k JOIN {KNOWN} AS n ON n.kid = k.kid "
-            f"WHERE {merged} AND {self._same}"
+            f"WHERE n.at IS NOT NULL AND {merged} AND {self._same}"
         )
-        those = self._session.one(f"SELECT count(*) FROM {KNOWN} AS n WHERE {merged}") if apart else self._known
+        those = self._remembered
+        if apart:
+            those = self._session.one(f"SELECT count(*) FROM {KNOWN} AS n WHERE n.at IS NOT NULL AND {merged}")
         with self._session.setting("random_page_cost", _IN_MEMORY):
             noted = self._session.run(f"{note} AND m.ctid = n.at")
         if noted != those:
             self._session.run(note)
 
     def remember_apart(self, written: Mapping[int, tuple[Any, ...]]) -> None:
-        """Note the events that have written keys row by row last, and forget those that nothing has written yet.
+        """Note the events that have written keys row by row last, and forget those that nothing has written yet: of
+        keys that were set apart, also because the table's row is later.
 
         `written` has for a key's number the lane, sequence number, value of sequence_by, and whether it was a delete.
         """

@@ -26,6 +26,7 @@ from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.memory import Memory
+from leasehold.sinks.postgres.own_values import OwnColumn
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE, Filled, Staging
 from leasehold.sinks.rules.ordering import Claim, KeyOrder, PastOrder
@@ -48,13 +49,21 @@ class Merge:
     """Merges the staged rows of one batch."""
 
     def __init__(
-        self, session: Session, layout: Layout, bookkeeping: Bookkeeping, *, by_value: bool, deletes: bool
+        self,
+        session: Session,
+        layout: Layout,
+        bookkeeping: Bookkeeping,
+        *,
+        by_value: bool,
+        deletes: bool,
+        own: OwnColumn | None,
     ) -> None:
         self._session = session
         self._layout = layout
         self._bookkeeping = bookkeeping
         self._by_value = by_value
         self._deletes = deletes
+        self._own = own
         self._merged = Merged()
         self._apart = False  # whether anything was set apart when that was looked at last
         self._watermark = session.names.of("leasehold_watermark")
@@ -110,8 +119,13 @@ class Merge:
         return self._merged
 
     def _went_at_once(self, rows: int, chance: Chance, *, repeated: bool) -> bool:
-        given = {"by_value": self._by_value, "deletes": self._deletes, "repeated": repeated}
-        it = AtOnce(self._session, self._layout, **given)
+        it = AtOnce(
+            *(self._session, self._layout),
+            by_value=self._by_value,
+            deletes=self._deletes,
+            repeated=repeated,
+            own=self._own,
+        )
         if not it.is_possible or not chance.taken():
             return False
         rows -= len(self._merged.broken)
@@ -149,7 +163,7 @@ class Merge:
     def _locked_keys(self) -> Memory:
         """What is known of the keys that a table can have, locked; rows of the others are broken."""
         Staging(self._session, self._layout).analyze()
-        memory = Memory(self._session, self._layout, by_value=self._by_value)
+        memory = Memory(self._session, self._layout, by_value=self._by_value, own=self._own)
         memory.gather()
         for kid, reason in memory.too_long().items():
             self._refuse_key(kid, reason)
@@ -200,7 +214,7 @@ class Merge:
     def _beside_known(self, alias: str, kind: str = "") -> str:
         return (
             f"{kind} JOIN {KNOWN} AS n ON n.kid = {alias}.kid "
-            f"{kind} JOIN {self._watermark} AS was ON was.id = n.lane JOIN {self._watermark} AS now "
+            f"LEFT JOIN {self._watermark} AS was ON was.id = n.lane JOIN {self._watermark} AS now "
             f"ON now.id = {alias}.lane"
         )
 
@@ -209,8 +223,8 @@ class Merge:
 
         def claim(value: str, lane: str) -> str:
             return (
-                f"(coalesce({value}.by_number, 0), coalesce({value}.by_text, ''), {lane}.partition, {lane}.hub, "
-                f"{value}.number)"
+                f"(coalesce({value}.by_number, 0), coalesce({value}.by_text, ''), coalesce({lane}.partition, ''), "
+                f"coalesce({lane}.hub, ''), {value}.number)"
             )
 
         return f"((n.by_number IS NOT NULL OR n.by_text IS NOT NULL) AND {claim(alias, 'now')} < {claim('n', 'was')})"
@@ -278,6 +292,8 @@ class Merge:
             f"SELECT place, kid, lane, number, by_number, by_text, gone FROM {ROWS} ORDER BY place"
         )
         if not rows:
+            if past or (self._own is not None and self._apart):
+                memory.remember_apart({})
             return
         kids = [row[1] for row in rows]
         known = memory.known(sorted(set(kids)), self._bookkeeping, places=past)

@@ -53,6 +53,7 @@ from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
+from leasehold.sinks.transactions import Compared
 
 T = TypeVar("T")
 
@@ -151,7 +152,11 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with all that was made undone, and a row written on trial. Whether the table is there."""
-        return self._looked(schema, trial=True)[0]
+        return self._looked(schema, trial=True).there
+
+    def uncounted_rows(self, schema: pa.Schema) -> int:
+        """See `ComparesSchema`."""
+        return self._looked(schema).uncounted
 
     def recorded_identity(self) -> str | None:
         """See `ComparesSchema`."""
@@ -160,16 +165,16 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
 
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
         """See `ComparesSchema`."""
-        return self._looked(schema)[1]
+        return self._looked(schema).added
 
     def advice(self) -> tuple[str, ...]:
         """See `ComparesSchema`."""
         with self._looking(self.spec.name) as session:
             return advice(session)
 
-    def _looked(self, schema: pa.Schema | None, *, trial: bool = False) -> tuple[bool, tuple[str, ...]]:
-        """Whether the table is there, and what it would be given; nothing is made, and nobody who writes waits long."""
-        there, added = False, tuple[str, ...]()
+    def _looked(self, schema: pa.Schema | None, *, trial: bool = False) -> Compared:
+        """What `ComparesSchema` asks; nothing is made, and nobody who writes waits long."""
+        there, added, rows = False, tuple[str, ...](), 0
         with suppress(_Looked), self._claimed() as transaction:
             there = transaction.session.there(self.spec.name)
             if trial:
@@ -180,9 +185,10 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
                 added = transaction.added
                 if trial and there and not added and transaction.checked is not None:
                     write_a_row(transaction.session, transaction.checked.layout)
+                rows = self._uncounted_rows(transaction, schema) if there else 0
             check_spec(transaction.recorded_order(), self.spec)
             raise _Looked
-        return there, added
+        return Compared(there, added, rows)
 
     def make_shared_tables(self) -> bool:
         """Make the tables that all entity tables of the schema share, as somebody who may."""

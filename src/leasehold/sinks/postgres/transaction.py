@@ -26,7 +26,7 @@ from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.beside.transaction import ChangesBeside
-from leasehold.sinks.postgres import forgetting, identities, memory, rejected_table, states
+from leasehold.sinks.postgres import forgetting, identities, memory, own_values, rejected_table, states
 from leasehold.sinks.postgres.at_once import AtOnce, Chance
 from leasehold.sinks.postgres.bookkeeping import FORMAT, LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
@@ -34,6 +34,7 @@ from leasehold.sinks.postgres.entity_locks import locked
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.memory import claims_of
 from leasehold.sinks.postgres.merging import Merge, Merged
+from leasehold.sinks.postgres.own_values import OwnColumn, own_column
 from leasehold.sinks.postgres.related import Steps
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import Session, until_it_stays
@@ -43,7 +44,7 @@ from leasehold.sinks.rules.duplicates import Memory
 from leasehold.sinks.rules.fence import Lane, Plan
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
-from leasehold.sinks.rules.remembered_order import TableOrder
+from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder, own_value
 from leasehold.sinks.transactions import Outcome
 
 
@@ -202,16 +203,17 @@ class PostgresTransaction(ChangesBeside):
         """Write the rows that are kept and the memory of their keys; `past` if their events are tried again."""
         assert self.checked is not None
         layout, session = self.checked.layout, self._session
+        own = own_column(layout, own_value(session.spec, order, layout.columns, self.checked.schema))
         began = time.monotonic()
         rows = BatchRows(batch, layout, kept, session)
         merged, filled = None, time.monotonic()
         if not past:
-            merged = self._merged_last(layout, rows) if layout.keys else self._appended(layout, rows)
+            merged = self._merged_last(layout, rows, own) if layout.keys else self._appended(layout, rows)
         if merged is None:
             self._ready_staging(layout)
             staged = rows.fill(self.bookkeeping)
             filled = time.monotonic()
-            merged = self._merged(layout, batch, order, staged, past=past) if staged.rows else Merged()
+            merged = self._merged(layout, batch, order, staged, own, past=past) if staged.rows else Merged()
         if layout.keys and merged.applied:
             record.note_order(self._session, order)
         self._seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
@@ -226,6 +228,12 @@ class PostgresTransaction(ChangesBeside):
         else:
             staging.empty()
         staging.sort_in_memory()
+
+    def check_own_values(self, own: OwnValue) -> None:
+        assert self.checked is not None
+        column = own_column(self.checked.layout, own)
+        assert column is not None
+        own_values.check(self._session, column)
 
     def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
         tried = self.write_rows(batch, kept, order, past=True)
@@ -257,7 +265,7 @@ class PostgresTransaction(ChangesBeside):
         chance.note(went=merged is not None)
         return merged
 
-    def _merged_last(self, layout: Layout, rows: BatchRows) -> Merged | None:
+    def _merged_last(self, layout: Layout, rows: BatchRows, own: OwnColumn | None) -> Merged | None:
         """Stage and merge the last row of each key alone. None, with nothing written, where that is wrong."""
         assert self.checked is not None
         chance, session = self.checked.quick, self._session
@@ -266,7 +274,7 @@ class PostgresTransaction(ChangesBeside):
         self._ready_staging(layout)
         rows.fill_last(last, self.bookkeeping)
         count, by_value = len(last.places), last.judged is not None
-        it = AtOnce(session, layout, by_value=by_value, deletes=last.deletes, repeated=False)
+        it = AtOnce(session, layout, by_value=by_value, deletes=last.deletes, repeated=False, own=own)
 
         def write() -> Merged | None:
             if not by_value or count == len(last.rows):  # what is known decides about no rows but these
@@ -279,7 +287,9 @@ class PostgresTransaction(ChangesBeside):
         chance.note(went=merged is not None)
         return merged
 
-    def _merged(self, layout: Layout, batch: Batch, order: TableOrder, filled: Filled, *, past: bool) -> Merged:
+    def _merged(
+        self, layout: Layout, batch: Batch, order: TableOrder, filled: Filled, own: OwnColumn | None, *, past: bool
+    ) -> Merged:
         """Merge what is staged; again, and without staging it again, if the server undoes that for others' sake.
 
         Undone to the savepoint, the locks on keys are given back, and those on watermarks are kept.
@@ -289,7 +299,7 @@ class PostgresTransaction(ChangesBeside):
         by_value, deletes = order.kind is not None, batch.delete is not None
 
         def once() -> Merged:
-            merge = Merge(self._session, layout, self.bookkeeping, by_value=by_value, deletes=deletes)
+            merge = Merge(self._session, layout, self.bookkeeping, by_value=by_value, deletes=deletes, own=own)
             with self._session.savepoint():
                 if not layout.keys:
                     return merge.append(filled.rows)

@@ -20,6 +20,7 @@ from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.shape import exists, fit
 from leasehold.sinks.sqlite.transaction import SqliteTransaction
+from leasehold.sinks.transactions import Compared
 
 
 class _Undone(Exception):
@@ -30,17 +31,18 @@ def compare(
     path: Path,
     spec: TableSpec,
     begin: Callable[[], AbstractContextManager[SqliteTransaction]],
+    uncounted: Callable[[SqliteTransaction, pa.Schema], int],
     schema: pa.Schema | None,
-) -> tuple[bool, tuple[str, ...]]:
-    """See `ComparesSchema`: both answers. `begin` opens a transaction of the sink."""
+) -> Compared:
+    """See `ComparesSchema`: all answers. `begin` opens a transaction of the sink, and `uncounted` looks at its rows."""
     if not path.exists():
         if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
             raise SinkError(f"{path} cannot be made: {path.parent} is no folder that this user may write to")
         if schema is not None:
             with closing(sqlite3.connect(":memory:")) as connection:
                 fit(connection, spec, schema)
-        return False, ()
-    there, added = False, tuple[str, ...]()
+        return Compared(there=False)
+    there, added, rows = False, tuple[str, ...](), 0
     with suppress(_Undone), begin() as transaction:
         check_spec(transaction.recorded_order(), spec)
         there = exists(transaction.connection, spec.name)
@@ -48,5 +50,6 @@ def compare(
         if schema is not None:
             transaction.layout(schema)
             added = transaction.added
+            rows = uncounted(transaction, schema) if there else 0
         raise _Undone
-    return there, added
+    return Compared(there, added, rows)

@@ -15,10 +15,11 @@ from leasehold.sinks.beside.session import Places
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import UNKNOWN, Claim, Key
+from leasehold.sinks.rules.remembered_order import OwnValue
 from leasehold.sinks.rules.table import TableSpec, ordered_keys
+from leasehold.sinks.sqlite import own_values
 from leasehold.sinks.sqlite.inserts import Insert, insert
-
-_KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
+from leasehold.sinks.sqlite.key_rows import key_rows
 
 
 def make(connection: sqlite3.Connection, spec: TableSpec) -> None:
@@ -32,34 +33,28 @@ def make(connection: sqlite3.Connection, spec: TableSpec) -> None:
         )
 
 
-def known_claims(
-    connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key], *, by_value: bool
-) -> dict[Key, Claim]:
-    """What earlier batches left in the memory of keys, for these keys only."""
-    if not by_value:
-        return {key: (hub, partition) for key, hub, partition, _, _ in _known(connection, spec, keys)}
-    return {
-        key: UNKNOWN if value is None else (value, partition, hub, number)
-        for key, hub, partition, number, value in _known(connection, spec, keys)
-    }
-
-
-def known_places(connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key]) -> dict[Key, Claim]:
-    """The event that has written each of these keys last: its hub, partition and sequence number."""
-    return {key: (hub, partition, number) for key, hub, partition, number, _ in _known(connection, spec, keys)}
-
-
 class Known:
-    """The memory of keys of a table, as `sinks.beside.writing` asks for it."""
+    """The memory of keys of a table, as `sinks.beside.writing` asks for it; with `own`, rows count beside it."""
 
-    def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:
-        self._connection, self._spec = connection, spec
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, own: OwnValue | None) -> None:
+        self._connection, self._spec, self._own = connection, spec, own
 
     def claims(self, keys: Sequence[Key], *, by_value: bool) -> dict[Key, Claim]:
-        return known_claims(self._connection, self._spec, keys, by_value=by_value)
+        known = _known(self._connection, self._spec, keys)
+        if not by_value:
+            return {key: (hub, partition) for key, hub, partition, _, _ in known}
+        claims: dict[Key, Claim] = {
+            key: UNKNOWN if value is None else (value, partition, hub, number)
+            for key, hub, partition, number, value in known
+        }
+        if self._own is not None and len(claims) < len(keys):
+            others = [key for key in keys if key not in claims]
+            claims |= own_values.claims(self._connection, self._spec, self._own, others)
+        return claims
 
     def places(self, keys: Sequence[Key]) -> dict[Key, Claim]:
-        return known_places(self._connection, self._spec, keys)
+        known = _known(self._connection, self._spec, keys)
+        return {key: (hub, partition, number) for key, hub, partition, number, _ in known}
 
     def remember(self, rows: Iterable[tuple[object, ...]]) -> int:
         return remember(self._connection, self._spec, list(rows))
@@ -74,14 +69,12 @@ def _known(
     width = len(columns)
     match = " AND ".join(f"k.{column} = w.column{place}" for place, column in enumerate(columns, 1))
     wanted = ", ".join(f"k.{column}" for column in columns)
-    one = f"({', '.join('?' * width)})"
-    for start in range(0, len(keys), _KEYS_A_QUERY):
-        some = keys[start : start + _KEYS_A_QUERY]
+    for _, rows, values in key_rows(keys):
         query = (
             f"SELECT {wanted}, k.hub, k.partition, k.sequence_number, k.sequence_by "
-            f"FROM (VALUES {', '.join([one] * len(some))}) w CROSS JOIN {quoted(spec.memory)} k ON {match}"
+            f"FROM {rows} w CROSS JOIN {quoted(spec.memory)} k ON {match}"
         )
-        for row in connection.execute(query, [value for key in some for value in key]):
+        for row in connection.execute(query, values):
             yield (row[:width], *row[width:])
 
 

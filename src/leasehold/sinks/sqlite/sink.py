@@ -48,6 +48,7 @@ from leasehold.sinks.sqlite.shape import exists
 from leasehold.sinks.sqlite.tables import SCHEMA
 from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
+from leasehold.sinks.transactions import Compared
 from leasehold.sqlite_file import DatabaseFile, primary_code
 
 
@@ -82,7 +83,14 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
 
     def compare(self, schema: pa.Schema | None) -> bool:
         """As `check`, with nothing made or changed. Whether the table is there."""
-        return compare(self._path, self.spec, self._claimed, schema)[0]
+        return self._compared(schema).there
+
+    def uncounted_rows(self, schema: pa.Schema) -> int:
+        """See `ComparesSchema`."""
+        return self._compared(schema).uncounted
+
+    def _compared(self, schema: pa.Schema | None) -> Compared:
+        return compare(self._path, self.spec, self._claimed, self._uncounted_rows, schema)
 
     def recorded_identity(self) -> str | None:
         """See `ComparesSchema`."""
@@ -91,7 +99,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
 
     def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
         """See `ComparesSchema`."""
-        return compare(self._path, self.spec, self._claimed, schema)[1]
+        return self._compared(schema).added
 
     def advice(self) -> tuple[str, ...]:
         """See `ComparesSchema`. None: SQLite counts nothing that would tell."""

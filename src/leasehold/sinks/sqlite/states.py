@@ -24,9 +24,8 @@ from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec, folded
 from leasehold.sinks.rules.values import convert
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
+from leasehold.sinks.sqlite.key_rows import key_rows
 from leasehold.sinks.sqlite.shape import Layout, exists
-
-_KEYS_A_QUERY = 400  # below SQLite's 500 terms of a VALUES
 
 _READ: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
     (types.is_boolean, bool),
@@ -42,18 +41,13 @@ def read(
     """The rows of these keys, those that are there, in the columns of `schema`."""
     columns = ", ".join(f"t.{quoted(name)}" for name in schema.names)
     match = " AND ".join(f"t.{quoted(name)} = w.column{place}" for place, name in enumerate(spec.keys, 1))
-    one = f"({', '.join('?' * len(spec.keys))})"
     readers = [_reader(field.type) for field in schema]
     places = [schema.names.index(name) for name in spec.keys]
     found: dict[Key, dict[str, Any]] = {}
-    for start in range(0, len(keys), _KEYS_A_QUERY):
-        some = keys[start : start + _KEYS_A_QUERY]
-        query = (
-            f"SELECT {columns} FROM (VALUES {', '.join([one] * len(some))}) w "
-            f"CROSS JOIN {quoted(spec.name)} t ON {match}"
-        )
+    for some, rows, values in key_rows(keys):
+        query = f"SELECT {columns} FROM {rows} w CROSS JOIN {quoted(spec.name)} t ON {match}"
         try:
-            stored = connection.execute(query, [value for key in some for value in key]).fetchall()
+            stored = connection.execute(query, values).fetchall()
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise

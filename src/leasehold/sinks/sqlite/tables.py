@@ -17,7 +17,7 @@ _TYPES: dict[Kind, str] = {
     "timestamptz": "TEXT",
     "bytea": "BLOB",
 }
-_VALUES = {"false": "0"}  # as files of all releases have it
+_VALUES = {"false": "0", "true": "1"}  # as files of all releases have it
 
 
 def _made(table: SharedTable) -> tuple[str, ...]:

@@ -24,11 +24,12 @@ from leasehold.sinks.rules.duplicates import Memory
 from leasehold.sinks.rules.fence import Lane, Plan
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
-from leasehold.sinks.rules.remembered_order import TableOrder
+from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder, own_value
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import (
     identities,
     memory,
+    own_values,
     rejected_table,
     related,
     states,
@@ -150,15 +151,23 @@ class SqliteTransaction(ChangesBeside):
         return int(version)
 
     def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float, *, each_row: bool) -> Outcome:
-        layout, known = self._fitted_layout, memory.Known(self._connection, self._spec)
+        layout, known = self._fitted_layout, self._known(order)
         mine = Writing(self._connection, self._spec, layout, each_row=each_row)
         write = partial(writing.write, self._session, layout, batch, kept, plan, order, now, known, mine.write_rows)
         return write() if order.kind is not None else write(at_once=mine.write_last)
 
     def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
-        layout, known = self._fitted_layout, memory.Known(self._connection, self._spec)
+        layout, known = self._fitted_layout, self._known(order)
         mine = Writing(self._connection, self._spec, layout, each_row=True)
         return writing.write_again(self._session, layout, batch, kept, order, known, mine.write_rows)
+
+    def check_own_values(self, own: OwnValue) -> None:
+        own_values.check(self._connection, self._spec, own)
+
+    def _known(self, order: TableOrder) -> memory.Known:
+        assert self.checked is not None
+        own = own_value(self._spec, order, self.checked.layout.columns, self.checked.schema)
+        return memory.Known(self._connection, self._spec, own)
 
     @property
     def _fitted_layout(self) -> Layout:

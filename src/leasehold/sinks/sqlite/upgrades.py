@@ -42,7 +42,7 @@ def bring_up_to_date(session: Session, recorded: int) -> None:
         rejected_table.identify(connection, spec)
         _say_that_there_was_no_order(connection, spec)
         record.note_format(session, FORMAT)
-    elif "enqueued_time" not in _columns(connection, WATERMARK):  # another table of an earlier release was here first
+    elif "rows_count" not in _columns(connection, record.TABLE):  # another table of an earlier release was here first
         _widen(connection)
 
 
@@ -52,9 +52,10 @@ def _widen(connection: sqlite3.Connection) -> None:
     _add_column(connection, WATERMARK, "disputed", "INTEGER NOT NULL DEFAULT 0")
     _add_column(connection, WATERMARK, "changes", "INTEGER NOT NULL DEFAULT 0")
     _add_column(connection, WATERMARK, "timed_number", "INTEGER")
-    _add_column(connection, WATERMARK, "enqueued_time", "REAL")  # the last that has come
+    _add_column(connection, WATERMARK, "enqueued_time", "REAL")
     _add_column(connection, record.TABLE, "ordered_by", "TEXT")
     _add_column(connection, record.TABLE, "deletes", "INTEGER")
+    _add_column(connection, record.TABLE, "rows_count", "INTEGER NOT NULL DEFAULT 1")  # the last that has come
 
 
 def _say_that_there_was_no_order(connection: sqlite3.Connection, spec: TableSpec) -> None:

@@ -82,9 +82,10 @@ def try_again(
     found = transaction.found(events)
     choice = retrying.choose(arrangement, batch.rows.num_rows, events, found, marks, append=append)
     kept, dropped = _without_duplicates(transaction, batch, choice, now)
+    recorded = transaction.recorded_order()
     order = order_of(spec, kind_of_order(batch), deletes=batch.delete is not None)
-    check_order(transaction.recorded_order(), spec, order)
-    tried = transaction.write(batch, kept, order)
+    check_order(recorded, spec, order)
+    tried = transaction.write(batch, kept, recorded.after(order))
     left = retrying.left_behind(choice, found, tried.rejected, append=append)
     transaction.replace([row for event in choice.tried for row in found[event]], left)
     others = choice.filtered, choice.unread, choice.gone, dropped
