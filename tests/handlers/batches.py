@@ -18,7 +18,7 @@ from tests.sinks.postgres import Place
 
 
 def rows(folder: Path, query: str = "SELECT account, events, total FROM accounts ORDER BY 1") -> list[Any]:
-    with closing(sqlite3.connect(folder / "table.db")) as connection:
+    with closing(sqlite3.connect(folder / "table.db", isolation_level=None)) as connection:
         try:
             return connection.execute(query).fetchall()
         except sqlite3.OperationalError:

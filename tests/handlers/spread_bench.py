@@ -27,7 +27,7 @@ class Bench:
         self._opened: list[HandledTable] = []
         self._next: dict[str, int] = {"0": 0, "1": 0}
 
-    def table(self, **more: Any) -> HandledTable:
+    def table(self, state: str = "account STRING, seen STRING", **more: Any) -> HandledTable:
         @entity(keys=["account"])
         def adding(state: Any, event: EntityEvent) -> Any:
             version = event.row["version"]
@@ -43,7 +43,7 @@ class Bench:
             table="accounts",
             pipeline="p",
             schema="account STRING, version BIGINT, at TIMESTAMP, of DECIMAL(9,2)",
-            state="account STRING, seen STRING",
+            state=state,
             clock=self.clock,
             rng=SimpleNamespace(random=lambda: 0.0),
             **settings,

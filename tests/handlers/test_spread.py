@@ -76,6 +76,33 @@ def test_late_events_are_told_or_rejected(bench: Bench) -> None:
     assert reasons == [(1, late), (3, late), (5, "version is null or NaN, and orders the events of an entity")]
 
 
+@pytest.mark.parametrize("late", ["apply", "reject"])
+def test_an_event_older_than_a_state_that_was_there_before_is_late(bench: Bench, late: str) -> None:
+    table = bench.table("account STRING, seen STRING, version BIGINT", late=late)
+    rows = "('a', 'before', 5), ('b', 'before', 5), ('c', 'before', NULL)"
+    bench.look(f"INSERT INTO accounts (account, seen, version) VALUES {rows} RETURNING 1")
+    bench.give(table, "0", ("a", 4), ("b", 5), ("c", 1), ("a", 5))
+    assert bench.seen() == {
+        "a": "before,5" if late == "reject" else "before,4,5",
+        "b": "before,5",
+        "c": "before,1",
+    }
+    assert [late for _, _, late in bench.calls] == ([False] * 3 if late == "reject" else [True, False, False, False])
+    assert bench.look("SELECT key, latest FROM leasehold_entity ORDER BY key") == [
+        ('["a"]', "5"),
+        ('["b"]', "5"),
+        ('["c"]', "1"),
+    ]
+
+
+def test_a_value_of_another_kind_in_a_state_makes_no_event_late(bench: Bench) -> None:
+    table = bench.table("account STRING, seen STRING, version TIMESTAMP")
+    stored = "2026-06-01T00:00:00.000000Z"
+    bench.look(f"INSERT INTO accounts (account, seen, version) VALUES ('a', 'before', '{stored}') RETURNING 1")
+    bench.give(table, "0", ("a", 4))
+    assert [late for _, _, late in bench.calls] == [False]
+
+
 @pytest.mark.parametrize("batches", [1, 3])
 def test_what_was_set_aside_makes_no_other_event_late(bench: Bench, batches: int) -> None:
     """One event with a far too high version, which its handler refuses, had all later ones of its entity set aside."""

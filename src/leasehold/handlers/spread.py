@@ -6,6 +6,8 @@ computed again under the lock of a commit takes the place of what was computed b
 1. An event is late if one of its entity with a higher value of `sequence_by` has come before it and taken effect, in an
    earlier commit or in the same batch: one that was set aside, or waits, has not. With the policy `apply` its handler
    is told (`EntityEvent.late`), with `reject` it is set aside uncalled. An event without a value is always set aside.
+   Of an entity with a state that no event has written, the value of that name in the state counts, if it is of the
+   same kind: see `remembered_order`, rule 6.
 2. Entities that wait (`KnownEntity.waits`) keep their events waiting, whichever partition has parked the first.
 3. Under the lock of a commit handlers are called for `UNDER_LOCK` seconds at most, judged by how long the batch's calls
    took on average. The other events that have to be computed again are parked, uncalled: from then on nobody else
@@ -140,13 +142,28 @@ class SpreadEntities:
         keys = list(dict.fromkeys(key for key, _, reason in valued if reason is None))
         if lease is not None:
             self._lease(keys, lease, parked=parked)
-        known = self._sink.read_entities(self._state, keys)
+        known = self._known(keys, rows.schema.field(self._sequence_by).type)
         if parked:
             known = {key: replace(one, waits=False) for key, one in known.items()}
         began = self._clock.monotonic()
         done = self._compute(valued, values, known, call)
         took = self._clock.monotonic() - began
         return _with_basis(done, valued, values, known, took / max(1, len(done.calls)))
+
+    def _known(self, keys: Sequence[Key], ordered: pa.DataType) -> dict[Key, KnownEntity]:
+        """What is known of these entities, whose events have values of this type; what states say counts: rule 1."""
+        known, name = self._sink.read_entities(self._state, keys), self._sequence_by
+        if name not in self._state.names:
+            return known
+        type_ = self._state.field(name).type
+        if order_kind(type_) is None or order_kind(type_) != order_kind(ordered):
+            return known
+        moved_in = {key: one.state[name] for key, one in known.items() if not one.version and one.state}
+        own = order_values(pa.chunked_array([pa.array(moved_in.values(), type_)]))
+        for place, key in enumerate(moved_in):
+            if place not in own.problems:
+                known[key] = replace(known[key], latest=own.values[place])
+        return known
 
     def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
         """Of those that have parked events, where the first one comes from, and when it is tried."""
@@ -174,14 +191,18 @@ class SpreadEntities:
     def computed_in_turn(
         self,
         lanes: Sequence[tuple[Sequence[Given], Mapping[int, OrderValue]]],
+        ordered: pa.DataType,
         call: Compute,
         lease: Callable[[list[Key]], None] | None = None,
     ) -> list[SpreadComputed]:
-        """The same of new events of several partitions, which are committed one after the other: rule 5."""
+        """The same of new events of several partitions, which are committed one after the other: rule 5.
+
+        `ordered` is the type of their values of `sequence_by`.
+        """
         keys = list(dict.fromkeys(key for given, _ in lanes for key, _, reason in given if reason is None))
         if lease is not None:
             self._lease(keys, lease, parked=False)
-        known = self._sink.read_entities(self._state, keys)
+        known = self._known(keys, ordered)
         found = []
         for given, values in lanes:
             its = {key: known[key] for key, _, reason in given if reason is None}

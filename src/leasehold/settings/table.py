@@ -169,7 +169,7 @@ SETTINGS = (
     _sink("table", TEXT, REQUIRED, "name of the table"),
     _sink("mode", choice("upsert", "append"), "upsert", "`upsert` keeps the last event of each key, `append` every event"),
     _sink("keys", WORDS, (), "the columns that name an entity: required, but with `append`", shown="none"),
-    _sink("sequence_by", TEXT, None, "an expression in SQL that says which event of a key is the later one", shown="the order of the partition"),
+    _sink("sequence_by", TEXT, None, "an expression in SQL that says which event of a key is the later one; where it names a column, rows that are there count by it", shown="the order of the partition"),
     _sink("delete_when", TEXT, None, "a condition in SQL: a row for which it is true deletes its entity"),
     _sink("keep", WORDS, (), "which of `hub`, `partition`, `sequenceNumber` and `ownerLevel` are stored as well", shown="none"),
     _sink("schema_evolution", choice("add"), None, "`add`: columns that the table has not are added to it", shown="they are refused"),

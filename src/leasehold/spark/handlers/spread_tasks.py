@@ -71,13 +71,15 @@ def _computed(call: Call, portions: Iterable[tuple[int, _Portion]]) -> Iterator[
     if not mine:
         return
     lanes = [(one.given, one.values) for one in mine]
+    assert call.spec.sequence_by is not None
+    ordered = call.reader.schema.field(call.spec.sequence_by).type
     if call.leases is None:
         with calling(call) as compute:
-            found = _entities(call).computed_in_turn(lanes, compute)
+            found = _entities(call).computed_in_turn(lanes, ordered, compute)
     else:
         leases = TaskLeases(call.leases)
         with leases.living_on(), calling(call, leases.within) as compute:
-            found = _entities(call).computed_in_turn(lanes, compute, leases.take)
+            found = _entities(call).computed_in_turn(lanes, ordered, compute, leases.take)
     yield from ((portion.place, told(done)) for portion, done in zip(mine, found, strict=True))
 
 

@@ -27,7 +27,8 @@ class RowRules:
     """What becomes of a row: which one of a key counts, which is a delete, is rejected, or is there already.
 
     sequence_by      a Spark SQL expression: of two events of a key the one with the higher value counts. Needed where
-                     events of one key come from several partitions. The table remembers it: another one, or a
+                     events of one key come from several partitions. Where it names a column, rows that were there
+                     count by what they have in it. The table remembers `sequence_by`: another one, or a
                      `delete_when` where there was none, is refused until all events are read again. Default: the later
                      one in its partition counts
     delete_when      a Spark SQL condition: an event for which it is true deletes its entity. Default: none does

@@ -184,3 +184,13 @@ class ForgettingContract(SinkFixtures):
         (left,) = rows_of(sink).rows(Selection(), 9)
         assert (left.event, left.body) == (event(1), b"?")
         assert "may have been cleared" in left.reason
+
+    def test_what_is_not_let_in_leaves_nothing_known_of_its_key(self, open_table: Open, contents: Contents) -> None:
+        sink, retention = open_table(UPSERT), Retention(memories=10.0)
+        sink.apply(batch(Row("a", 1, 3), rejected=[Row("?", 0, 1)]))
+        clear_all(sink, retention, 0.0)
+        sink.apply(batch(Row("b", 2, 6)))
+        assert clear_all(sink, retention, 20.0) == (0, 1)
+        assert rows_of(sink).retry(batch(Row("a", 9, 1)), [event(1)]).applied == 0
+        assert sink.apply(batch(Row("a", 8, 0, "1"))).applied == 1  # of another partition: nobody knows of a
+        assert contents() == [("a", 8), ("b", 2)]
