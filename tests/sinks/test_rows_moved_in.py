@@ -267,7 +267,7 @@ def test_where_sequence_by_is_no_column_it_is_said_how_many_rows_do_not_count(
     assert comparing.uncounted_rows(schema) == 2
     with caplog.at_level(logging.WARNING, logger="leasehold"):
         table.check(schema)
-    assert "t has 2 rows of whose keys no event is known yet, and sequence_by (at + 0) names no column" in caplog.text
+    assert "t has rows of whose keys no event is known yet (2), and sequence_by (at + 0) names no column" in caplog.text
     assert counts(table.apply(events(Event("a", 1, 40)))) == (1, 0)
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="leasehold"):

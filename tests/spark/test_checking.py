@@ -84,6 +84,23 @@ def test_what_does_not_fit_is_named(spark: SparkSession, tmp_path: Path, hub: Lo
                      base=tmp_path).row_count() == 0  # fmt: skip
 
 
+def test_rows_that_were_there_before_count_or_are_counted(spark: SparkSession, tmp_path: Path, hub: LogHub) -> None:
+    hub.send([Event(body) for body in GOOD], partition="0")
+    run(
+        tmp_path / "entities.db", "CREATE TABLE flights (id TEXT PRIMARY KEY, n)", "INSERT INTO flights VALUES ('a', 5)"
+    )
+    uncounted = "flights has rows of whose keys no event is known yet (1), and sequence_by (n + 0) names no column"
+    by_other, by_column = (
+        checked(spark, tmp_path, keys=f'["id"]\nsequence_by = "{order}"') for order in ("n + 0", "n")
+    )
+    assert (to_do(by_other), to_do(by_column)) == ([], [])
+    assert [one.said.startswith(uncounted) for one in by_other].count(True) == 1
+    assert not any("no event is known" in one.said for one in by_column)
+    run(tmp_path / "entities.db", "UPDATE flights SET n = 'five'")
+    (problem,) = to_do(checked(spark, tmp_path, keys='["id"]\nsequence_by = "n"'))
+    assert "the table flights has a row with 'five' in n" in problem
+
+
 def test_a_sample_that_nothing_comes_of_is_something_to_do(spark: SparkSession, tmp_path: Path, hub: LogHub) -> None:
     hub.send([Event(b"not JSON")] * 2, partition="0")
     (problem,) = to_do(checked(spark, tmp_path))

@@ -107,7 +107,7 @@ def no_order(spec: TableSpec, own: OwnValue, value: object) -> SchemaMismatch:
 def unordered_rows(spec: TableSpec, rows: int) -> str:
     """What it means that a table has this many rows of whose keys no event is remembered, and that do not count."""
     return (
-        f"{spec.name} has {rows:,} rows of whose keys no event is known yet, and sequence_by ({spec.sequence_by}) "
+        f"{spec.name} has rows of whose keys no event is known yet ({rows:,}), and sequence_by ({spec.sequence_by}) "
         "names no column that is written: the first event of each of these keys replaces its row, even an event that "
         "is older than the row. Let sequence_by name a column of the table, if rows are to count by what they hold"
     )
