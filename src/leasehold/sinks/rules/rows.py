@@ -75,9 +75,9 @@ class Rows:
         """The key of each row."""
         return _tuples(self.data.select(list(self.key_columns)))
 
-    def values_of(self, indices: pa.Array) -> list[tuple[Any, ...]]:
-        """What is bound for these rows."""
-        return _tuples(self.data.take(indices))
+    def columns_of(self, indices: pa.Array) -> list[list[Any]]:
+        """What is bound for these rows, column by column."""
+        return [stored(column) for column in self.data.take(indices).columns]
 
     def keys_of(self, indices: pa.Array) -> list[Key]:
         """The keys of these rows."""
@@ -121,13 +121,20 @@ class Rows:
         groups = groups.take(pc.sort_indices(named, [(name, "ascending") for name in named.schema.names]))
         return LastRows(groups["place_max"], groups.filter(groups["gone_any"])["place_max"])
 
-    def remembered(self, left: LastRows) -> list[tuple[object, ...]]:
-        """What to note of each key, where its last row is not chosen by a value."""
+    def remembered(self, left: LastRows) -> list[list[Any]]:
+        """What to note of each key, column by column, where its last row is not chosen by a value."""
         places = left.last.to_pylist()
-        keys, lanes, numbers = self.keys_of(left.last), self.lanes, self.numbers
+        keys = self.data.select(list(self.key_columns)).take(left.last)
+        lanes = [self.lanes[place] for place in places]
         deleted = [0] * len(places) if self.deletes is None else [int(self.deletes[place]) for place in places]
-        noted = zip(keys, places, deleted, strict=True)
-        return [(*key, *lanes[place], numbers[place], None, gone) for key, place, gone in noted]
+        return [
+            *(stored(column) for column in keys.columns),
+            [hub for hub, _ in lanes],
+            [partition for _, partition in lanes],
+            [self.numbers[place] for place in places],
+            [None] * len(places),
+            deleted,
+        ]
 
 
 def _tuples(data: pa.Table) -> list[tuple[Any, ...]]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 VALUES_A_STATEMENT = 5_000
@@ -35,22 +34,26 @@ class Insert:
         return f"{self.into} VALUES {', '.join([row] * rows)} {self.then}"
 
 
-def insert(connection: sqlite3.Connection, into: Insert, rows: Sequence[Sequence[Any]]) -> int:
-    """Insert these rows. Returns how many rows of the table are new or were updated."""
+def insert(connection: sqlite3.Connection, into: Insert, columns: Sequence[Sequence[Any]]) -> int:
+    """Insert rows of these columns, which are of one length. Returns how many rows of the table are new or updated."""
     values_at_once = min(VALUES_A_STATEMENT, connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER))
-    at_once = max(1, values_at_once // into.width)
-    end = len(rows) - len(rows) % at_once  # of those that are written together
-    while end and _weight(rows[end - at_once : end]) > _BYTES_KEPT:
+    count, at_once = len(columns[0]), max(1, values_at_once // into.width)
+    end = count - count % at_once  # of those that are written together
+    while end and _weight(columns, end - at_once, end) > _BYTES_KEPT:
         end -= at_once
     changed = 0
     if end:
-        values, step = list(chain.from_iterable(rows[:end])), at_once * into.width
+        values: list[Any] = [None] * (end * into.width)
+        for place, column in enumerate(columns):
+            values[place :: into.width] = column[:end]
+        step = at_once * into.width
         together = (values[start : start + step] for start in range(0, len(values), step))
         changed += connection.executemany(into.of(at_once), together).rowcount
-    if end < len(rows):
-        changed += connection.executemany(into.of(1), rows[end:]).rowcount
+    if end < count:
+        others = zip(*(column[end:] for column in columns), strict=True)
+        changed += connection.executemany(into.of(1), others).rowcount
     return changed
 
 
-def _weight(rows: Sequence[Sequence[Any]]) -> int:
-    return sum(len(value) for row in rows for value in row if isinstance(value, (str, bytes)))
+def _weight(columns: Sequence[Sequence[Any]], start: int, end: int) -> int:
+    return sum(len(value) for column in columns for value in column[start:end] if isinstance(value, (str, bytes)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from leasehold.sinks.beside.forgetting import candidates
 from leasehold.sinks.beside.session import Places
@@ -57,7 +58,8 @@ class Known:
         return {key: (hub, partition, number) for key, hub, partition, number, _ in known}
 
     def remember(self, rows: Iterable[tuple[object, ...]]) -> int:
-        return remember(self._connection, self._spec, list(rows))
+        columns = list(zip(*rows, strict=True))
+        return remember(self._connection, self._spec, columns) if columns else 0
 
 
 def _known(
@@ -79,9 +81,9 @@ def _known(
 
 
 def remember(
-    connection: sqlite3.Connection, spec: TableSpec, rows: Sequence[tuple[object, ...]], *, one_lane: bool = False
+    connection: sqlite3.Connection, spec: TableSpec, noted: Sequence[Sequence[Any]], *, one_lane: bool = False
 ) -> int:
-    """Note the last event of each key: its columns, hub, partition, sequence number, sequence_by, deleted.
+    """Note the last event of each key, column by column: the key's, hub, partition, number, sequence_by, deleted.
 
     With `one_lane`, a key that is known from another partition stays as it is. Returns how many were noted: none where
     there are no keys.
@@ -89,10 +91,10 @@ def remember(
     if not spec.memory:
         return 0
     columns = ("hub", "partition", "sequence_number", "sequence_by", "deleted")
-    noted = ", ".join(f"{column} = excluded.{column}" for column in columns)
+    changes = ", ".join(f"{column} = excluded.{column}" for column in columns)
     those = " WHERE memory.hub = excluded.hub AND memory.partition = excluded.partition" if one_lane else ""
     into, width = f"INSERT INTO {quoted(spec.memory)} AS memory", len(spec.keys) + len(columns)
-    return insert(connection, Insert(into, width, f"ON CONFLICT DO UPDATE SET {noted}{those}"), rows)
+    return insert(connection, Insert(into, width, f"ON CONFLICT DO UPDATE SET {changes}{those}"), noted)
 
 
 def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, str]) -> int:

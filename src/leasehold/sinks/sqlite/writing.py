@@ -59,7 +59,7 @@ class Writing:
         if left is None:
             return None
         noted = rows.remembered(left)
-        if memory.remember(self._connection, self._spec, noted, one_lane=one_lane) != len(noted):
+        if memory.remember(self._connection, self._spec, noted, one_lane=one_lane) != len(left.last):
             raise EachRowNeeded
         self._table_of(rows).write_last(left)
         return Written(len(rows))
@@ -140,7 +140,7 @@ class SqliteRows:
         if self._layout.delete is not None and len(left.deleted):
             self._connection.executemany(self._layout.delete, rows.keys_of(left.deleted))
             last = last.filter(pc.invert(pa.array(rows.deletes, pa.bool_()).take(last)))
-        insert(self._connection, self._layout.insert, rows.values_of(last))
+        insert(self._connection, self._layout.insert, rows.columns_of(last))
 
     def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:
         rows, (hub, partition) = self.rows, known
