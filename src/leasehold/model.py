@@ -371,32 +371,40 @@ LATEST = EventPosition(PositionKind.LATEST)
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """A position for every partition: one for all, with exceptions by partition id.
-
-    Written as text: a position, or a JSON object from partition ids to positions, in which the key `*`
-    stands for all others (earliest where it is missing).
-    """
+    """A position for every partition: one for all, with exceptions by partition id."""
 
     default: EventPosition = EARLIEST
     by_partition: tuple[tuple[str, EventPosition], ...] = ()
 
     @classmethod
-    def parse(cls, text: str, field: str = "position", *, committed: bool = True) -> Positions:
-        """Read positions from text, each as `EventPosition.parse` does. Raises `ConfigError`."""
-        if not text.lstrip().startswith("{"):
-            return cls(EventPosition.parse(text, field, committed=committed))
-        try:
-            stated = json.loads(text)
-        except ValueError as error:
-            raise ConfigError(
-                field, text, f"not a JSON object ({error})", 'For example {"0": 17, "*": "latest"}'
-            ) from None
-        positions = {
-            str(p): EventPosition.parse(str(at), f"{field}[{p!r}]", committed=committed) for p, at in stated.items()
-        }
-        default = positions.pop("*", EARLIEST)
-        return cls(default, tuple(sorted(positions.items())))
+    def parse(cls, text: str, field: str = "position", *, others: EventPosition = EARLIEST) -> Positions:
+        """Read positions from text, as `stated_positions` does. Raises `ConfigError`.
+
+        A partition that the text does not name, neither by its id nor by `*`, has the position `others`.
+        """
+        stated = stated_positions(text, field)
+        default = stated.pop(OTHERS, others)
+        return cls(default, tuple(sorted(stated.items())))
 
     def of(self, partition: str) -> EventPosition:
         """The position for one partition."""
         return dict(self.by_partition).get(partition, self.default)
+
+
+OTHERS = "*"
+"""Stands for all partitions that are not named, where positions are stated by partition."""
+
+
+def stated_positions(text: str, field: str = "position", *, committed: bool = True) -> dict[str, EventPosition]:
+    """The positions that a text states, by partition id, or by `OTHERS`. Raises `ConfigError`.
+
+    The text is one position, which is for all partitions, or a JSON object from partition ids to positions, in which
+    the key `*` stands for all others. Each position is written as `EventPosition.parse` reads it.
+    """
+    if not text.lstrip().startswith("{"):
+        return {OTHERS: EventPosition.parse(text, field, committed=committed)}
+    try:
+        stated = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(field, text, f"not a JSON object ({error})", 'For example {"0": 17, "*": "latest"}') from None
+    return {str(p): EventPosition.parse(str(at), f"{field}[{p!r}]", committed=committed) for p, at in stated.items()}

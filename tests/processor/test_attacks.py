@@ -11,7 +11,7 @@ import pytest
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import AlreadyInUse
-from leasehold.model import EARLIEST, Ownership, Positions
+from leasehold.model import EARLIEST, OTHERS, Ownership
 from leasehold.notices import OwnershipClaimed
 from leasehold.operations.resetting import reset_group
 from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
@@ -188,7 +188,7 @@ def test_nobody_takes_what_a_reset_has_claimed() -> None:
             self.marks |= {p: Watermark(99, level) for p, level in levels.items()}
             return dict(self.marks)
 
-        def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
             pass
 
         def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
@@ -199,7 +199,7 @@ def test_nobody_takes_what_a_reset_has_claimed() -> None:
     sink = Sink()
     binding = PipelineBinding("p", "s")
     reset_group(
-        scene.hub, GROUP, scene.ownership, scene.checkpoints, sink, binding, to=Positions(EARLIEST), expiration=30
+        scene.hub, GROUP, scene.ownership, scene.checkpoints, sink, binding, to={OTHERS: EARLIEST}, expiration=30
     )
     assert {one.sequence_number for one in scene.progress().values()} == {-1}
 

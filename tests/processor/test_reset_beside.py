@@ -15,7 +15,7 @@ import pytest
 
 from leasehold.errors import EventsMissing, LeaseholdError, SinkUnavailable, UsageError
 from leasehold.hubs.log.hub import LogHub
-from leasehold.model import EARLIEST, LATEST, Checkpoint, Event, EventRange, Ownership, Positions
+from leasehold.model import EARLIEST, LATEST, OTHERS, Checkpoint, Event, EventPosition, EventRange, Ownership
 from leasehold.operations.resetting import Moved, reset_group
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
@@ -88,10 +88,11 @@ class Traced:
         return call
 
 
-def reset(store: Any, table: Any, to: Positions | None) -> list[Moved]:
+def reset(store: Any, table: Any, to: EventPosition | None) -> list[Moved]:
     hub = Hub(1)
     hub.ends["0"] = END
-    return reset_group(hub, GROUP, store, store, table, PipelineBinding("p", "s"), to=to, expiration=30)
+    everywhere = None if to is None else {OTHERS: to}
+    return reset_group(hub, GROUP, store, store, table, PipelineBinding("p", "s"), to=everywhere, expiration=30)
 
 
 def rows(path: Path) -> list[int]:
@@ -102,10 +103,10 @@ CALLS = 14  # more than a reset makes: at the last ones nothing comes between
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-@pytest.mark.parametrize("to", [None, Positions(LATEST), Positions(EARLIEST)], ids=str)
+@pytest.mark.parametrize("to", [None, LATEST, EARLIEST], ids=str)
 @pytest.mark.parametrize("at", range(1, CALLS + 1))
 def test_an_instance_that_goes_on_writing_at_any_line(
-    tmp_path: Path, at: int, to: Positions | None, ranges: bool
+    tmp_path: Path, at: int, to: EventPosition | None, ranges: bool
 ) -> None:
     """It was given up for dead: its ownership is gone, its batch is in memory, and it writes at the worst moment."""
     store, path = MemoryStore(), tmp_path / "t.db"
@@ -113,7 +114,7 @@ def test_an_instance_that_goes_on_writing_at_any_line(
     stalled.write(stalled.read(10))
     late = stalled.read(20)
     stalled.end()
-    if to == Positions(EARLIEST):
+    if to == EARLIEST:
         run(path, "DELETE FROM flights")
     calls: list[str] = []
     traced, table = (Traced(one, calls, at, lambda: stalled.write(late)) for one in (store, sink(path, "append")))
@@ -122,14 +123,14 @@ def test_an_instance_that_goes_on_writing_at_any_line(
         reset(traced, table, to)
     except UsageError as error:  # it had written into the emptied table
         is_done = False
-        if to != Positions(EARLIEST) or "would append them twice" not in str(error):
+        if to != EARLIEST or "would append them twice" not in str(error):
             raise
     if len(calls) < at:
         stalled.write(late)  # after it all
     following = Owner(store, path, ranges=ranges)
     following.write(following.read(END))
     expected = list(range(END))
-    if to == Positions(LATEST):
+    if to == LATEST:
         expected = list(range(rows(path)[-1] + 1))
         assert rows(path)[-1] in (9, 19)
     elif not is_done:
@@ -146,16 +147,16 @@ def die() -> None:
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-@pytest.mark.parametrize("to", [None, Positions(LATEST), Positions(EARLIEST), Positions.parse("15")], ids=str)
+@pytest.mark.parametrize("to", [None, LATEST, EARLIEST, EventPosition.parse("15")], ids=str)
 @pytest.mark.parametrize("at", range(1, CALLS + 1))
-def test_a_reset_that_is_killed_at_any_line(tmp_path: Path, at: int, to: Positions | None, ranges: bool) -> None:
+def test_a_reset_that_is_killed_at_any_line(tmp_path: Path, at: int, to: EventPosition | None, ranges: bool) -> None:
     """Work goes on exactly, or is refused, and the same reset can be run again."""
     for again in (False, True):
         store, path = MemoryStore(), tmp_path / f"{again}.db"
         owner = Owner(store, path, ranges=ranges)
         owner.write(owner.read(20))
         owner.end()
-        emptied = to in (Positions(EARLIEST), Positions.parse("15"))
+        emptied = to in (EARLIEST, EventPosition.parse("15"))
         if emptied:
             run(path, "DELETE FROM flights")
         calls: list[str] = []
@@ -165,7 +166,7 @@ def test_a_reset_that_is_killed_at_any_line(tmp_path: Path, at: int, to: Positio
             reset(traced, table, to)
         except Died:
             died = True
-        start = {None: 20, Positions(LATEST): END, Positions(EARLIEST): 0, Positions.parse("15"): 15}[to]
+        start = {None: 20, LATEST: END, EARLIEST: 0, EventPosition.parse("15"): 15}[to]
         if died and again:
             left = store.list_ownership(GROUP)  # which expires
             store.relinquish_ownership(left.records)
@@ -178,7 +179,7 @@ def test_a_reset_that_is_killed_at_any_line(tmp_path: Path, at: int, to: Positio
         except EventsMissing:
             assert died
             assert not again
-            assert to == Positions(LATEST)
+            assert to == LATEST
             continue
         done = [*kept, *range(start, END)]
         as_before = [*kept, *range(20, END)]
@@ -206,10 +207,10 @@ def test_a_refused_position_changes_nothing(tmp_path: Path) -> None:
     owner.end()
     before = store.list_ownership(GROUP).records, store.list_checkpoints(GROUP)
     with pytest.raises(LeaseholdError, match="beyond"):
-        reset(store, sink(path, "append"), Positions.parse("31"))
+        reset(store, sink(path, "append"), EventPosition.parse("31"))
     assert (store.list_ownership(GROUP).records, store.list_checkpoints(GROUP)) == before
     with pytest.raises(UsageError, match="would append them twice"):
-        reset(store, sink(path, "append"), Positions(EARLIEST))
+        reset(store, sink(path, "append"), EARLIEST)
     assert [one.sequence_number for one in store.list_checkpoints(GROUP)] == [19]
     assert sink(path, "append").watermarks("hub")["0"].sequence_number == 19
 

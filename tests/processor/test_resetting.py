@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from leasehold.errors import StoreUnavailable, UsageError
-from leasehold.model import EARLIEST, LATEST, Checkpoint, Ownership, Positions, Presence
+from leasehold.model import EARLIEST, LATEST, OTHERS, Checkpoint, EventPosition, Ownership, Presence, stated_positions
 from leasehold.operations.resetting import Moved, reset_group
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, Hub
-
-BEGINNING = Positions(EARLIEST)
 
 
 class Sink:
@@ -34,7 +32,7 @@ class Sink:
         self.marks |= {p: replace(self.marks.get(p, Watermark()), owner_level=level) for p, level in levels.items()}
         return dict(self.marks)
 
-    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
         pass
 
     def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
@@ -43,12 +41,13 @@ class Sink:
 
 
 def reset(
-    store: MemoryStore, sink: Sink, to: Positions | None = BEGINNING, begin: int = 0, end: int = 100
+    store: MemoryStore, sink: Sink, to: EventPosition | None = EARLIEST, begin: int = 0, end: int = 100
 ) -> list[Moved]:
     hub = Hub(1)
     hub.begins["0"], hub.ends["0"] = begin, end
     binding = PipelineBinding("p", "s")
-    return reset_group(hub, GROUP, store, store, sink, binding, to=to, expiration=30)
+    everywhere = None if to is None else {OTHERS: to}
+    return reset_group(hub, GROUP, store, store, sink, binding, to=everywhere, expiration=30)
 
 
 def worked_on() -> MemoryStore:
@@ -69,18 +68,18 @@ def test_a_reset_moves_checkpoints_and_watermarks_at_a_new_level() -> None:
 @pytest.mark.parametrize(
     ("to", "begin", "end", "anew"),
     [
-        (Positions(EARLIEST), 0, 100, True),
-        (Positions(EARLIEST), 50, 100, True),
-        (Positions(EARLIEST), 100, 100, True),
-        (Positions.parse("50"), 50, 100, True),
-        (Positions.parse("51"), 50, 100, False),
-        (Positions(LATEST), 0, 100, False),
-        (Positions(LATEST), 100, 100, False),
+        (EARLIEST, 0, 100, True),
+        (EARLIEST, 50, 100, True),
+        (EARLIEST, 100, 100, True),
+        (EventPosition.parse("50"), 50, 100, True),
+        (EventPosition.parse("51"), 50, 100, False),
+        (LATEST, 0, 100, False),
+        (LATEST, 100, 100, False),
         (None, 0, 100, False),
     ],
 )
 def test_only_a_reading_from_the_hubs_beginning_is_a_first_one(
-    to: Positions | None, begin: int, end: int, anew: bool
+    to: EventPosition | None, begin: int, end: int, anew: bool
 ) -> None:
     sink = Sink()
     reset(worked_on(), sink, to, begin, end)
@@ -134,7 +133,89 @@ def test_a_checkpoint_that_the_store_cannot_write_stops_it(monkeypatch: pytest.M
 def test_a_partition_that_there_is_not_is_refused() -> None:
     store, sink = worked_on(), Sink()
     hub = Hub(1)
-    to = Positions(EARLIEST, (("77", EARLIEST),))
+    to = {"77": EARLIEST, OTHERS: EARLIEST}
     with pytest.raises(UsageError, match="the hub has no partition 77; its partitions are 0"):
         reset_group(hub, GROUP, store, store, sink, PipelineBinding("p", "s"), to=to, expiration=30)
     assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", 99, 1)]
+
+
+def of_three() -> tuple[Hub, MemoryStore, Sink]:
+    """A hub of three partitions with 100 events each, all of them read and applied at level 1."""
+    hub, store, sink = Hub(3), MemoryStore(), Sink()
+    hub.ends = dict.fromkeys(hub.ends, 100)
+    held = store.claim_ownership([Ownership(GROUP, partition, "a/1", 1) for partition in hub.ends])
+    store.raise_owner_level([Checkpoint(GROUP, partition, 99, 1) for partition in hub.ends])
+    store.relinquish_ownership(held)
+    store.bind_pipeline(GROUP, PipelineBinding("p", "s"))
+    sink.marks = {partition: Watermark(99, 1) for partition in hub.ends}
+    return hub, store, sink
+
+
+@pytest.mark.parametrize(
+    ("stated", "places"),
+    [
+        ('{"1": 20}', {"1": 20}),
+        ('{"1": 20, "2": "latest"}', {"1": 20, "2": 100}),
+        ('{"1": 20, "*": "earliest"}', {"0": 0, "1": 20, "2": 0}),
+        ('{"0": 0, "1": 0, "2": 0}', {"0": 0, "1": 0, "2": 0}),
+        ('{"1": "earliest"}', {"1": 0}),
+        ("20", {"0": 20, "1": 20, "2": 20}),
+    ],
+)
+def test_what_is_not_named_stays(stated: str, places: dict[str, int]) -> None:
+    hub, store, sink = of_three()
+    records = {record.partition: record for record in store.list_ownership(GROUP).records}
+    to = stated_positions(stated)
+    moved = reset_group(hub, GROUP, store, store, sink, PipelineBinding("p", "s"), to=to, expiration=30)
+    assert moved == [Moved(partition, 100, after) for partition, after in places.items()]
+    expected = {p: Watermark(places[p] - 1, 3, whole=True) if p in places else Watermark(99, 1) for p in hub.ends}
+    assert sink.marks == expected
+    assert {one.partition: (one.sequence_number, one.owner_level) for one in store.list_checkpoints(GROUP)} == {
+        partition: (mark.sequence_number, mark.owner_level) for partition, mark in expected.items()
+    }
+    untouched = [record for record in store.list_ownership(GROUP).records if record.partition not in places]
+    assert untouched == [record for partition, record in records.items() if partition not in places]
+    assert sink.anew == [set(places.values()) == {0} and len(places) == 3]
+
+
+def test_a_reset_that_names_nothing_is_refused() -> None:
+    hub, store, sink = of_three()
+    with pytest.raises(UsageError, match="no partition is named"):
+        reset_group(hub, GROUP, store, store, sink, PipelineBinding("p", "s"), to={}, expiration=30)
+
+
+def test_of_a_fixed_share_only_its_own_partitions_are_set() -> None:
+    hub, store, sink = of_three()
+
+    def reset_share(to: Mapping[str, EventPosition]) -> list[Moved]:
+        binding, share = PipelineBinding("p", "s"), ("0", "1")
+        return reset_group(hub, GROUP, store, store, sink, binding, to=to, expiration=30, ours=lambda _: share)
+
+    with pytest.raises(UsageError, match="partition 2 belongs to another instance's fixed share"):
+        reset_share({"1": EARLIEST, "2": EARLIEST})
+    assert sink.marks == dict.fromkeys(hub.ends, Watermark(99, 1))
+    assert reset_share({OTHERS: EARLIEST}) == [Moved("0", 100, 0), Moved("1", 100, 0)]
+    assert sink.marks["2"] == Watermark(99, 1)
+
+
+def test_a_group_that_has_not_started_is_reset_as_a_whole() -> None:
+    """Its other partitions would start at earliest from then on, whatever its starting position is."""
+    hub, _, sink = of_three()
+    store, binding = MemoryStore(), PipelineBinding("p", "s")
+    with pytest.raises(UsageError, match="no checkpoint yet"):
+        reset_group(hub, GROUP, store, store, sink, binding, to={"1": EARLIEST}, expiration=30)
+    assert (store.list_checkpoints(GROUP), store.pipeline_binding(GROUP)) == ([], None)
+    everywhere = {"1": EARLIEST, OTHERS: LATEST}
+    assert len(reset_group(hub, GROUP, store, store, sink, binding, to=everywhere, expiration=30)) == 3
+
+
+@pytest.mark.parametrize("binding", [PipelineBinding("q", "s"), PipelineBinding("p", "another")])
+def test_a_group_of_another_table_is_reset_as_a_whole(binding: PipelineBinding) -> None:
+    """The partitions that stay would go on in the new table from where the former one was."""
+    hub, store, sink = of_three()
+    with pytest.raises(UsageError, match="set them too"):
+        reset_group(hub, GROUP, store, store, sink, binding, to={"1": EARLIEST}, expiration=30)
+    assert sink.marks == dict.fromkeys(hub.ends, Watermark(99, 1))
+    assert store.bind_pipeline(GROUP, binding) == PipelineBinding("p", "s")
+    reset_group(hub, GROUP, store, store, sink, binding, to={"1": LATEST, OTHERS: EARLIEST}, expiration=30)
+    assert store.bind_pipeline(GROUP, PipelineBinding("p", "s")) == binding

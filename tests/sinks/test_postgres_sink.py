@@ -20,6 +20,7 @@ from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staging import Staging, encode
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.testing.clock import ManualClock
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place
@@ -283,6 +284,8 @@ def test_a_dropped_table_is_not_made_anew(place: Place, sink: PostgresSink) -> N
         sink.apply(batch([E("b", number=1)]))
     with pytest.raises(SinkError, match="has been dropped"):
         sink.compare(None)
+    with pytest.raises(SinkError, match="has been dropped"):
+        sink.check_watermarks("h", {"0": Watermark(-1, 1)}, is_part=True)
 
 
 def test_a_user_who_may_make_nothing_fills_what_is_there(place: Place, sink: PostgresSink) -> None:

@@ -195,6 +195,13 @@ def test_what_an_instance_declares(name: str, value: str, rule: str) -> None:
     assert (error.field, error.rule) == (name, rule)
 
 
+def test_partitions_that_are_not_named_are_read_from_their_beginning_to_their_end() -> None:
+    options = parse_options({"hub": "log:///x.db", "startingPosition": '{"0": 7}', "endingPosition": '{"0": 9}'})
+    assert (options.starting_position.of("1"), options.ending_position.of("1")) == (EARLIEST, LATEST)
+    some = parse_options({"hub": "log:///x.db", "endingPosition": '{"0": 9, "*": "earliest"}'})
+    assert some.ending_position.of("1") == EARLIEST
+
+
 @pytest.mark.parametrize("name", ["startingPosition", "endingPosition"])
 @pytest.mark.parametrize("value", ["first", "2026-01-31", '{"0": "first"}', "{"])
 def test_positions(name: str, value: str) -> None:

@@ -52,6 +52,8 @@ def test_batch_reads_all_columns_as_they_were_sent(bench: Bench) -> None:
         ({"startingPosition": '{"0": 10, "1": 20}'}, {"0": (10, 50)}),
         ({"startingPosition": '{"0": 45, "*": "latest"}'}, {"0": (45, 50)}),
         ({"endingPosition": '{"0": 7, "1": "earliest"}', "minPartitions": "5"}, {"0": (0, 7)}),
+        ({"endingPosition": '{"0": 7}'}, {"0": (0, 7), "1": (0, 20)}),
+        ({"startingPosition": '{"0": 45}'}, {"0": (45, 50), "1": (0, 20)}),
         ({"startingPosition": "2000-01-01T00:00:00Z", "eventsPerTask": "3"}, {"0": (0, 50), "1": (0, 20)}),
         ({"startingPosition": "2999-01-01T00:00:00+01:00"}, {}),
     ],

@@ -11,7 +11,7 @@ from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, Output, Result, Table, output_option
 from leasehold.errors import ConfigError
-from leasehold.model import Positions
+from leasehold.model import stated_positions
 
 _COLUMNS = (
     Column("partition", "Partition"),
@@ -28,7 +28,7 @@ _COLUMNS = (
     metavar="POSITION",
     required=True,
     help="earliest, latest, a sequence number, an ISO 8601 timestamp, a JSON object of these by partition, or sink: "
-    "where the table's own watermarks say that it is.",
+    "where the table's own watermarks say that it is. Partitions that the object does not name, nor its key *, stay.",
 )
 @wait_option
 @set_option
@@ -45,9 +45,13 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     is known of its keys is forgotten, so that sequence_by and delete_when may be others from then on. The rows stay,
     and come out as the events say that the hub still has.
 
+    A JSON object sets the partitions that it names, and no other: they stay where they are, and so does what is known
+    of the keys. Its key * names all others.
+
     \b
     Example:
       leasehold reset flights.toml --to sink
+      leasehold reset flights.toml --to '{"1": 2000}'
     """
     from leasehold.combinations import is_mixed
     from leasehold.hubs import open_hub
@@ -62,7 +66,7 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     positions = None
     if to.strip().lower() != "sink":
         try:
-            positions = Positions.parse(to, "--to", committed=False)
+            positions = stated_positions(to, "--to", committed=False)
         except ConfigError as error:
             error.add_note("Or sink, alone: where the table's own watermarks say that it is.")
             raise
@@ -83,4 +87,6 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
         ours=stores.ours,
     )
     table = Table("partitions", _COLUMNS, [(move.partition, move.before, move.after) for move in moves])
-    output.show(Result(summary=f"{pipeline.name} goes on from there", facts={"pipeline": pipeline.name}, table=table))
+    stays = "; partitions that are not named stay where they are" if len(moves) < len(hub.partition_ids()) else ""
+    summary = f"{pipeline.name} goes on from there{stays}"
+    output.show(Result(summary=summary, facts={"pipeline": pipeline.name}, table=table))

@@ -1,12 +1,15 @@
-"""Sets the place of a whole consumer group: checkpoints and the sink's watermarks together.
+"""Sets the place of a consumer group, or of some of its partitions: checkpoints and the sink's watermarks together.
 
-Owns the order that makes it safe. A reset becomes the owner of every partition before it looks at anything: it claims
-them two levels above all that the stores and the table have seen, and announces the lower one in the checkpoints and in
-the table. Only then does it read where the table is, and only then does it write, at the level that it has claimed: a
-checkpoint goes back at a higher level only.
+Owns the order that makes it safe. A reset becomes the owner of every partition that it is to set before it looks at
+anything: it claims them two levels above all that the stores and the table have seen, and announces the lower one in
+the checkpoints and in the table. Only then does it read where the table is, and only then does it write, at the level
+that it has claimed: a checkpoint goes back at a higher level only.
+
+What a reset does not name stays: it claims and writes nothing of that partition. So it refuses what only a reset of the
+whole group can repair: a group that has not started or is tied to another table, and a table that was dropped.
 
     1  list       no instance is alive; a write to an ownership record from here on makes step 2 fail
-    2  claim      every partition, or nothing: from here on no former owner renews
+    2  claim      every partition to set, or nothing: from here on no former owner renews
     3  announce   in the checkpoints: from here on a former owner's checkpoint is refused
     4  announce   in the table: from here on a former owner's batch is refused, however long ago it was read
     5  read       where the table is: only this reset can change that now
@@ -38,12 +41,13 @@ from leasehold.errors import StoreUnavailable, UsageError
 from leasehold.hubs.base import Hub, offset_of
 from leasehold.model import (
     BEFORE_FIRST,
+    OTHERS,
     Checkpoint,
     ConsumerGroup,
+    EventPosition,
     OwnerId,
     Ownership,
     PositionKind,
-    Positions,
     Presence,
     RecordKind,
 )
@@ -52,6 +56,9 @@ from leasehold.printable import excerpt
 from leasehold.sinks.base import Watermarked
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
+from leasehold.stores.stand_ins import NoCheckpoints
+
+_NAME_ALL = """set them too, for example by --to '{"0": 17, "*": "earliest"}'"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +78,22 @@ def reset_group(
     sink: Watermarked,
     binding: PipelineBinding,
     *,
-    to: Positions | None,
+    to: Mapping[str, EventPosition] | None,
     expiration: float,
     foreign_expiration: float | None = None,
     ours: Callable[[Collection[str]], tuple[str, ...]] = tuple,
 ) -> list[Moved]:
-    """Set every partition to its position in `to`, or with None to what the table's watermarks say.
+    """Set partitions to their positions in `to`, or with None all of them to what the table's watermarks say.
 
-    `ours` tells which of the hub's partitions that is: without an ownership store, those of a fixed share. Then nobody
-    can tell whether an instance is alive, and one that is finds itself superseded at its next batch.
-    Ties the group to `binding`. Raises `UsageError` while an instance is alive, and where an appended table would hold
-    events twice, with no place changed; and where an instance came between, to be run again.
+    `to` is by partition id, or by `OTHERS` for all that it does not name; without that they stay where they are, and
+    the result does not have them.
+    `ours` tells which of the hub's partitions may be set: without an ownership store, those of a fixed share. Then
+    nobody can tell whether an instance is alive, and one that is finds itself superseded at its next batch.
+    Ties the group to `binding`; where partitions stay, it has to be tied to that already. Raises `UsageError` while an
+    instance is alive, and where an appended table would hold events twice, with no place changed; and where an instance
+    came between, to be run again.
     """
-    _check_partitions(hub, to)
+    _check_partitions(hub, to, ours)
     # Listed first: whatever anybody writes from here on, makes the claims below fail.
     listing = ownership.list_ownership(group)
     etags = {one.name: one.etag for one in listing.unreadable if one.kind is RecordKind.OWNERSHIP}
@@ -91,9 +101,14 @@ def reset_group(
     progress = group_progress(
         hub, group, ownership, checkpoints, expiration, ours, foreign_expiration=foreign_expiration
     )
-    rows = progress.partitions
     _check_unused(progress, max(expiration, foreign_expiration or 0.0))
-    asked = None if to is None else {row.partition: hub.resolve(row.partition, to.of(row.partition)) for row in rows}
+    to = None if to is None else _by_partition(to, progress)
+    rows = [row for row in progress.partitions if to is None or row.partition in to]
+    is_part = len(rows) < len(progress.partitions)
+    if is_part:
+        _check_started(progress, checkpoints)
+        _check_bound(checkpoints.bind_pipeline(group, binding), binding)
+    asked = None if to is None else {partition: hub.resolve(partition, at) for partition, at in to.items()}
     owner = str(OwnerId("reset"))
     claimed: list[Ownership] = []
     # Announced, so that an instance which starts meanwhile asks for partitions, and does not steal them.
@@ -107,7 +122,7 @@ def reset_group(
         targets = asked or {row.partition: _following(row, marks[row.partition]) for row in rows}
         moves = [Moved(row.partition, row.checkpoint, targets[row.partition]) for row in rows]
         places = {move.partition: Watermark(move.after - 1, levels[move.partition], whole=True) for move in moves}
-        sink.check_watermarks(hub.identity, places)
+        sink.check_watermarks(hub.identity, places, is_part=is_part)
         refused = checkpoints.update_checkpoints(
             [_checkpoint(hub, group, partition, mark) for partition, mark in places.items()]
         )
@@ -116,7 +131,7 @@ def reset_group(
                 "an instance started during the reset and has taken partitions from it: the table is as it was, and "
                 f"some checkpoints are set. ({refused[0]}) Stop every instance, and run the same reset again"
             ) from refused[0]
-        sink.set_watermarks(hub.identity, places, anew=_is_first_reading(to, rows, moves))
+        sink.set_watermarks(hub.identity, places, anew=not is_part and _is_first_reading(to, rows, moves))
         checkpoints.rebind_pipeline(group, binding)
     finally:
         ownership.relinquish_ownership(claimed)
@@ -124,11 +139,50 @@ def reset_group(
     return moves
 
 
-def _check_partitions(hub: Hub, to: Positions | None) -> None:
-    if to is not None and (unknown := sorted(dict(to.by_partition).keys() - set(hub.partition_ids()))):
+def _check_partitions(
+    hub: Hub, to: Mapping[str, EventPosition] | None, ours: Callable[[Collection[str]], tuple[str, ...]]
+) -> None:
+    if to is None:
+        return
+    if not to:
+        raise UsageError("no partition is named, and nothing was changed: name one, or * for all")
+    there = hub.partition_ids()
+    named = to.keys() - {OTHERS}
+    if unknown := sorted(named - set(there)):
         raise UsageError(
-            f"the hub has no partition {', '.join(unknown)}; its partitions are {', '.join(hub.partition_ids())}. "
+            f"the hub has no partition {', '.join(unknown)}; its partitions are {', '.join(there)}. "
             "Nothing was changed: correct the position"
+        )
+    if others := sorted(named - set(ours(there))):
+        raise UsageError(
+            f"partition {', '.join(others)} belongs to another instance's fixed share, and nothing was changed: reset "
+            "it by that instance's pipeline file"
+        )
+
+
+def _by_partition(to: Mapping[str, EventPosition], progress: GroupProgress) -> dict[str, EventPosition]:
+    """The position of each partition that is to be set."""
+    known = [row.partition for row in progress.partitions]
+    stated = {partition: to.get(partition, to.get(OTHERS)) for partition in known}
+    return {partition: at for partition, at in stated.items() if at is not None}
+
+
+def _check_started(progress: GroupProgress, checkpoints: CheckpointStore) -> None:
+    """Refuse to set some partitions of a group that has none yet: the others would start as if they were new ones."""
+    if not isinstance(checkpoints, NoCheckpoints) and all(row.checkpoint is None for row in progress.partitions):
+        raise UsageError(
+            "the group has no checkpoint yet, so the partitions that are not named have no place to stay at. Nothing "
+            f"was changed: {_NAME_ALL}"
+        )
+
+
+def _check_bound(bound: PipelineBinding, binding: PipelineBinding) -> None:
+    """Refuse to set some partitions of a group whose others are where another table has come to."""
+    if bound != binding:
+        another = f"the pipeline {bound.pipeline!r}" if bound.pipeline != binding.pipeline else "another table"
+        raise UsageError(
+            f"the group is tied to {another}, and this one has nothing of the partitions that were to stay. Nothing "
+            f"was changed: {_NAME_ALL}"
         )
 
 
@@ -191,9 +245,11 @@ def _checkpoint(hub: Hub, group: ConsumerGroup, partition: str, mark: Watermark)
     return Checkpoint(group, partition, number, mark.owner_level, offset_of(hub, partition, number))
 
 
-def _is_first_reading(to: Positions | None, rows: Sequence[PartitionProgress], moves: Sequence[Moved]) -> bool:
+def _is_first_reading(
+    to: Mapping[str, EventPosition] | None, rows: Sequence[PartitionProgress], moves: Sequence[Moved]
+) -> bool:
     """Whether all that the hub has will be read. "Latest" does not mean that, where the hub is empty."""
     return to is not None and all(
-        move.after <= row.begin and to.of(row.partition).kind is not PositionKind.LATEST
+        move.after <= row.begin and to[row.partition].kind is not PositionKind.LATEST
         for row, move in zip(rows, moves, strict=True)
     )

@@ -20,7 +20,7 @@ from typing import Any
 
 from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
-from leasehold.model import EventPosition, OwnerId, Positions
+from leasehold.model import LATEST, EventPosition, OwnerId, Positions
 
 Read = Callable[[str, str], Any]
 """From a text, and the name for errors, to what the text stands for. Raises `ConfigError`."""
@@ -247,5 +247,7 @@ def _key_position(value: Any) -> Any:
 
 
 POSITION = Kind("position", Positions.parse, _position_value, _key_position)
+END_POSITION = replace(POSITION, text=partial(Positions.parse, others=LATEST))
+"""Where reading ends: partitions that are not named are read to their end, as they are where no end is given."""
 OBJECT = Kind("object", _not_taken)
 """What only a program can give, and what is handed on as it is."""

@@ -22,6 +22,7 @@ from leasehold.settings.kinds import (
     BYTES,
     COUNT,
     DURATION,
+    END_POSITION,
     FLAG,
     LIMIT,
     NUMBER,
@@ -125,8 +126,8 @@ SETTINGS = (
     _program("owner_id", OWNER_NAME, None, "name of this instance, and of no other that runs; a new process of the name takes its partitions at once. Without a name a process that starts again is a new instance: what was not given up expires first", shown="host, process id and a random number"),
     _program("pipeline", TEXT, "", "what the events are for. A group belongs to one pipeline, from the first batch or claim on: another pipeline is refused by name, and so is a program that names none on a group that has one", shown="none"),
     # Where to start, how much at a time, and when
-    _read("starting_position", POSITION, "earliest", "where a partition starts that has no checkpoint yet, and a batch read: `earliest`, `latest`, `committed`, a sequence number, an ISO 8601 timestamp, an offset as other SDKs record it (`offset 4294967296`), any of these three with `after` " 'before it, or JSON by partition: `{"0": 17, "*": "latest"}`, in a pipeline file a table. A program may give a ' "number, a `datetime` or an `EventPosition`"),
-    _option("ending_position", POSITION, "latest", "where a batch read ends, exclusive, written like the start"),
+    _read("starting_position", POSITION, "earliest", "where a partition starts that has no checkpoint yet, and a batch read: `earliest`, `latest`, `committed`, a sequence number, an ISO 8601 timestamp, an offset as other SDKs record it (`offset 4294967296`), any of these three with `after` " 'before it, or JSON by partition: `{"0": 17, "*": "latest"}`, in a pipeline file a table; partitions that it does not name start at `earliest`. A program may give a ' "number, a `datetime` or an `EventPosition`"),
+    _option("ending_position", END_POSITION, "latest", "where a batch read ends, exclusive, written like the start; partitions that JSON does not name are read to their end"),
     _read("max_events_per_trigger", COUNT, 100_000, "most events of a batch", elsewhere={OPTION: None}),
     _read("max_bytes_per_trigger", BYTES, 64 * 2**20, "about the most bytes of a batch, as Arrow holds them, by the weight of a few events at both ends of what is next. A query cannot try that on Event Hubs with one reader a partition: lower the number of events there", shown="67,108,864 (64 MiB)"),
     _read("min_events_per_trigger", COUNT, None, "wait until this many events are there. With `available_now` nothing is waited for"),

@@ -203,7 +203,7 @@ class _Sink:
         self.set_watermarks(hub, raised, anew=False)
         return marks | raised
 
-    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
         """Nothing is appended."""
 
     def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:

@@ -77,8 +77,12 @@ class Watermarked(Protocol):
         """
         ...
 
-    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
-        """Raise the `UsageError` that `set_watermarks` would."""
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
+        """Raise the `UsageError` that `set_watermarks` would.
+
+        With `is_part` other partitions stay where they are. Then raises `SinkError` as well where the table has been
+        dropped: it would be made anew without their events.
+        """
         ...
 
     def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:

@@ -242,9 +242,11 @@ class TransactionalSink(ABC, Generic[T]):
                 transaction.identities_reach(None)
             transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
 
-    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
-        """Raise the `UsageError` that `set_watermarks` would."""
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
+        """See `Watermarked`."""
         with self._claimed() as transaction:
+            if is_part:
+                transaction.check_still_there()
             stored = self._check_set(
                 transaction, hub, {partition: mark.owner_level for partition, mark in marks.items()}
             )

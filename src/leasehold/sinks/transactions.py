@@ -187,6 +187,10 @@ class TableTransaction(WritesBeside, Protocol):
         """How many rows the table has, which is there."""
         ...
 
+    def check_still_there(self) -> None:
+        """Raise `SinkError` if the entity table, or what is known of its keys, was there and has been dropped."""
+        ...
+
     def forget_dropped(self) -> None:
         """If the entity table has been dropped, forget that it was there, and what is known of its keys."""
         ...

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from leasehold.errors import ConfigError
-from leasehold.model import EARLIEST, EventPosition, PositionKind, Positions
+from leasehold.model import EARLIEST, OTHERS, EventPosition, PositionKind, Positions
 
 Position = EventPosition | str | int | datetime
 """One place: in its own form, as its text, as a sequence number, or as a time with an offset from UTC."""
@@ -58,7 +58,7 @@ def positions_of(start: Start) -> Positions:
         return Positions.parse(start, "start")
     if isinstance(start, Mapping):
         named = {str(partition): position_of(at, f"start[{partition!r}]") for partition, at in start.items()}
-        return Positions(named.pop("*", EARLIEST), tuple(sorted(named.items())))
+        return Positions(named.pop(OTHERS, EARLIEST), tuple(sorted(named.items())))
     if not isinstance(start, EventPosition) and callable(start):
         return _PositionsByFunction(function=start)
     return Positions(position_of(start))

@@ -148,6 +148,10 @@ class ChangesBeside(UnwrittenFeatures, ABC):
                 )
         return count
 
+    def check_still_there(self) -> None:
+        """See `TableTransaction`."""
+        record.check_still_there(self.session)
+
     def forget_dropped(self) -> None:
         """See `TableTransaction`."""
         self.count_change()

@@ -346,6 +346,16 @@ class SinkContract(SinkFixtures):
         assert sink.apply(batch(Row("b", 2, 1, level=2))).applied == 1
         assert contents() == [("a", 1), ("b", 2)]
 
+    def test_a_watermark_that_is_not_named_stays(self, open_table: Open, contents: Contents) -> None:
+        sink = open_table(UPSERT)
+        sink.apply(batch(Row("a", 1, 0), Row("b", 1, 0, "1")))
+        back = {"1": Watermark(BEFORE_FIRST, 2, whole=True)}
+        sink.check_watermarks(HUB, back, is_part=True)
+        sink.set_watermarks(HUB, back)
+        assert sink.watermarks(HUB) == {"0": Watermark(0, 1), **back}
+        assert sink.apply(batch(Row("a", 2, 0), Row("b", 2, 0, "1", 2))).applied == 1
+        assert contents() == [("a", 1), ("b", 2)]
+
     def test_no_watermark_is_set_below_a_level_that_has_been(self, open_table: Open) -> None:
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 1, 5, level=3), Row("b", 1, 5, "1")))
