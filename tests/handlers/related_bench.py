@@ -47,7 +47,7 @@ class Bench:
         table = flat.table(
             settings.pop("handler"),
             self.url,
-            table="orders",
+            table=settings.pop("table", "orders"),
             pipeline="p",
             schema="order_id STRING, what BIGINT",
             state="order_id STRING, total BIGINT",
@@ -79,16 +79,22 @@ class Bench:
             table.sink.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+def sqlite_bench(folder: Path) -> Bench:
+    """One in a SQLite file of this folder."""
+
     def run(*statements: str) -> None:
-        with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+        with closing(sqlite3.connect(folder / "table.db")) as connection:
             for statement in statements:
                 connection.execute(statement)
             connection.commit()
 
+    return Bench(f"sqlite:////{folder}/table.db", lambda query: rows(folder, query), run)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "sqlite":
-        made = Bench(f"sqlite:////{tmp_path}/table.db", lambda query: rows(tmp_path, query), run)
+        made = sqlite_bench(tmp_path)
     else:
         there: Place = request.getfixturevalue("place")
         made = Bench(there.url, there.look, there.run)

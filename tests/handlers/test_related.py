@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from leasehold.operations.checking import look_at_related
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.table import TableSpec
 from tests.handlers.batches import overtaken_once
-from tests.handlers.related_bench import TABLES, Bench, bench
-from tests.sinks.postgres import Place
+from tests.handlers.related_bench import TABLES, Bench, bench, sqlite_bench
+from tests.sinks.postgres import Place, place_on
 
 __all__ = ["bench"]
 
@@ -157,6 +158,62 @@ def test_rows_that_cannot_be_written_fail_their_event_alone(bench: Bench, row: A
 def test_related_tables_that_may_not_be(bench: Bench, tables: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         bench.table(related=tables)
+
+
+def test_related_tables_of_other_schemas(place: Place) -> None:
+    """The name of a row is the one that `related` has, with the schema; a name alone is beside the entity table."""
+    with place_on(place.server) as other:
+        bench = Bench(place.url, place.look, place.run)
+        bench.run(*TABLES)
+        other.run("CREATE TABLE lines (id bigint PRIMARY KEY)", 'CREATE TABLE "orders" (id bigint PRIMARY KEY)')
+        there = [f"{other.schema}.lines", f'"{other.schema}".orders']
+        table = bench.table(related=["lines", *there])
+        elsewhere = [Row(name, {"id": number}, keys=["id"]) for number, name in enumerate(there)]
+        bench.answers = {1: [line("a", 1), *elsewhere], 2: [Gone(there[0], {"id": 0}), line("a", 2)]}
+        bench.give(table, ("a", 1))
+        assert (bench.lines(), other.look("SELECT id FROM lines")) == ([("a", 1, "a1")], [(0,)])
+        bench.give(table, ("a", 2))
+        assert (len(bench.lines()), other.look("SELECT id FROM lines")) == (2, [])
+        assert other.look("SELECT id FROM orders") == [(1,)]
+        (one, *_) = look_at_related(table.sink, there, "driver")
+        assert one.said == f"{there[0]} has the columns id; keys=[…] of a Row may be (id)", one
+        for name, said in (
+            (f"{place.schema}.orders", "or the handler's"),
+            (f'"{place.schema}".orders_rejected', "or the handler's"),
+            (f"{other.schema}.leasehold_table", "Leasehold's own"),
+            (f"{other.schema}.none", "no such table"),
+            (f"{place.schema}_not.lines", "no such table"),
+            ("a.b.c", r"a table is NAME or SCHEMA\.NAME"),
+        ):
+            with pytest.raises(ConfigError, match=said):
+                bench.table(related=[name])
+        bench.close()
+
+
+def test_related_tables_beside_a_table_of_another_schema(place: Place) -> None:
+    with place_on(place.server) as other:
+        bench = Bench(place.url, other.look, other.run)
+        bench.run(*TABLES)
+        table = bench.table(table=f"{other.schema}.orders", related=["lines"])
+        bench.answers = {1: [line("a", 1)]}
+        bench.give(table, ("a", 1))
+        assert (bench.lines(), bench.totals()) == ([("a", 1, "a1")], {"a": 1})
+        assert place.look(f"SELECT 1 FROM pg_class WHERE relnamespace = '{place.schema}'::regnamespace") == []
+        bench.close()
+
+
+def test_a_related_table_of_sqlite_has_no_schema(tmp_path: Path) -> None:
+    bench = sqlite_bench(tmp_path)
+    bench.run(*TABLES, 'CREATE TABLE "a.b" (id INTEGER PRIMARY KEY)')
+    with pytest.raises(ConfigError, match="SQLite has no schemas"):
+        bench.table(related=["main.lines"])
+    table = bench.table(related=['"a.b"'])
+    bench.answers = {1: [Row('"a.b"', {"id": 7}, keys=["id"])], 2: [Gone('"a.b"', {"id": 7})]}
+    bench.give(table, ("a", 1))
+    assert bench.look('SELECT id FROM "a.b"') == [(7,)]
+    bench.give(table, ("a", 2))
+    assert bench.look('SELECT id FROM "a.b"') == []
+    bench.close()
 
 
 INNER = "CREATE FUNCTION inner_one(s text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT lower($1)'"

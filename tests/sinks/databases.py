@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,15 @@ class OnPostgres:
         opened: list[Sink] = []
 
         def open_one(spec: TableSpec) -> Sink:
-            opened.append(open_sink(place.url, spec, timeout=PATIENCE))
+            opened.append(self.open_there(place, spec))
             return opened[-1]
 
         yield open_one
         for sink in opened:
             sink.close()
+
+    def open_there(self, place: Place, spec: TableSpec) -> Sink:
+        return open_sink(place.url, spec, timeout=PATIENCE)
 
     @pytest.fixture
     def contents(self, place: Place) -> Callable[[], list[tuple[Any, ...]]]:
@@ -54,3 +58,10 @@ class OnPostgres:
     @pytest.fixture
     def set_aside(self, place: Place) -> Callable[[], list[tuple[Any, ...]]]:
         return lambda: place.look("SELECT partition, sequence_number FROM entities_rejected ORDER BY 1, 2")
+
+
+class InNamedSchema(OnPostgres):
+    """The table's name has the schema, to which the connection does not lead."""
+
+    def open_there(self, place: Place, spec: TableSpec) -> Sink:
+        return open_sink(place.server, replace(spec, schema=place.schema), timeout=PATIENCE)

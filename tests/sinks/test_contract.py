@@ -20,7 +20,7 @@ from leasehold.testing.sinks import (
     SinkContract,
     StatesContract,
 )
-from tests.sinks.databases import OnPostgres, OnSqlite
+from tests.sinks.databases import InNamedSchema, OnPostgres, OnSqlite
 from tests.sinks.plain import plain
 from tests.sinks.postgres import Place
 
@@ -79,6 +79,18 @@ class TestPostgresSink(OnPostgres, SinkContract):
 
 
 class TestRejectedRowsOfPostgres(OnPostgres, RejectedContract):
+    pass
+
+
+class TestPostgresSinkInNamedSchema(InNamedSchema, SinkContract):
+    pass
+
+
+class TestRejectedRowsInNamedSchema(InNamedSchema, RejectedContract):
+    pass
+
+
+class TestDuplicatesInNamedSchema(InNamedSchema, DuplicatesContract):
     pass
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch
 from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.sqlite.shape import fits
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 
@@ -36,13 +37,14 @@ def test_a_missing_table_is_made_from_the_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["select", 'a "quoted" one', "flüge ✈", "dot.ted", "[x]", "it's", "`b`", "%s ?1 :a"])
 def test_any_name_will_do(tmp_path: Path, name: str) -> None:
     path = tmp_path / "t.db"
-    table = sink(path, name=name, keys=(name,))
+    text = str(TableName(name))
+    table = sink(path, name=text, keys=(name,))
     it = batch([E("a"), E("b", number=1)])
     it = type(it)(it.rows.rename_columns([name, "order", "group", *SCHEMA.names[3:]]))
     assert table.apply(it).applied == 2
     assert table.row_count() == 2
     assert table.apply(it).replayed == 2
-    assert sink(path, name=name, keys=(name,)).apply(it).replayed == 2
+    assert sink(path, name=text, keys=(name,)).apply(it).replayed == 2
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ class Writes:
     """What a handler writes.
 
     state             the table's columns, as `order_id STRING, total DECIMAL(12,2)`; the keys among them
-    related           the tables beside this one of which the handler may write rows; default: none
+    related           the tables of which the handler may write rows, each as its `Row` names it: `order_lines` beside
+                      this table, in Postgres also `archive.order_lines`; default: none
     outbox            URL of the hub, or queue, to which events are sent that the handler emits; default: it emits none
     schema_evolution  "add": columns of `state` that the table has not are added, null where an entity is there;
                       default: they are refused

@@ -75,7 +75,7 @@ class HandledTable(TriesParked):
 
     handler         what `entity` has made of a function
     url             of the sink: `sqlite:///PATH` or `postgresql://…`
-    table           the table's name; `<table>_rejected` has what was rejected
+    table           the table's name, in Postgres also `schema.name`; `<table>_rejected` has what was rejected
     pipeline        the pipeline that the table belongs to
     schema          the columns of an event's JSON body, as `order_id STRING, amount DECIMAL(12,2)`, or `Bodies(…)`,
                     which says more of how it is read. None: a subclass tells what reads bodies before the first event

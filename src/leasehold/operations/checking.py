@@ -263,7 +263,7 @@ def look_at_table(
         if compares is not None:
             yield Finding("table", DRIVER, True, "its database can be written to")
         if not there:
-            yield Finding("table", DRIVER, True, f"{sink.spec.name} is not there yet: the first start makes it")
+            yield Finding("table", DRIVER, True, f"{sink.spec.called} is not there yet: the first start makes it")
         if checkpoints is None and (compares is None or not there):
             return
         hub = open_hub(hub_url)
@@ -295,9 +295,8 @@ def look_at_table(
         if following:
             yield Finding("start", DRIVER, True, _places(following, known, reads))
         elif count:
-            said = (
-                f"{sink.spec.name} has rows, and nothing says which events are in them: a start applies all of the hub"
-            )
+            table = sink.spec.called
+            said = f"{table} has rows, and nothing says which events are in them: a start applies all of the hub"
             remedy = "to go on where a former reader stopped, `leasehold checkpoints import` first"
             yield Finding("start", DRIVER, True, f"{said}; {remedy}")
         rows = f"{counted(count, 'row')}, of {counted(len(marks), 'partition')}"

@@ -65,14 +65,14 @@ def check_there(sink: Sink) -> None:
     """Raise `UsageError` for a table that has not been made yet, as far as the sink can tell without making it."""
     if (compares := offered(sink, COMPARISON)) is not None and not compares.compare(None):
         raise UsageError(
-            f"there is no table {sink.spec.name} in the database of the pipeline file, and none was made: no instance "
-            "has filled it yet, or sink.url is not the one that they use"
+            f"there is no table {sink.spec.called} in the database of the pipeline file, and none was made: no "
+            "instance has filled it yet, or sink.url is not the one that they use"
         )
 
 
 def rejected_rows_of(sink: Sink) -> RejectedRows:
     """What the sink offers for its rejected rows. Raises `ConfigError` where it is nothing."""
-    remedy = f"Look into the table {sink.spec.rejected} itself"
+    remedy = f"Look into the table {sink.spec.beside(sink.spec.rejected)} itself"
     return require(sink, REJECTED, "leasehold rejected", remedy).rejected_rows
 
 

@@ -133,8 +133,8 @@ STORE = Errors()
 class Connections:
     """The connections of one store or sink. `prepare` is run on each new one before it is used.
 
-    `relations` are the tables and sequences by which the schema is found; `settings` of the session come on top of
-    those that the promises stand on.
+    `relations` are the tables and sequences by which the schema is found, unless `schema` names it; `settings` of the
+    session come on top of those that the promises stand on.
     """
 
     def __init__(
@@ -145,13 +145,14 @@ class Connections:
         *,
         errors: Errors = STORE,
         relations: Sequence[str] = RELATIONS,
+        schema: str = "",
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.shown = masked(url)
         self.timeout = timeout
         self._url = url
         self._errors = errors
-        self._relations = relations
+        self._relations, self._schema = relations, schema
         plain, with_token = without_auth(url)
         self._parameters, stated = _parameters(plain, timeout, with_password=not with_token)
         self._settings = {**stated, **(settings or {})}
@@ -199,7 +200,9 @@ class Connections:
 
     def once(self, use: Callable[[Connection], T]) -> T:
         """Use a connection of its own that has not been prepared."""
-        alone = Connections(self._url, self.timeout, lambda _: None, errors=self._errors, relations=self._relations)
+        alone = Connections(
+            self._url, self.timeout, lambda _: None, errors=self._errors, relations=self._relations, schema=self._schema
+        )
         try:
             return alone.run(use)
         finally:
@@ -294,7 +297,7 @@ class Connections:
             made.deadline = deadline
             made.execute(_SET, [json.dumps(self._settings)])
             check_encoding(made, self.shown)
-            made.schema = find_place(made, self.shown, self._relations)
+            made.schema = find_place(made, self.shown, self._relations, self._schema)
             self._prepare(made)
         except BaseException:
             made.close()

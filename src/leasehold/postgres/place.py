@@ -7,9 +7,9 @@ its owner hangs on it, triggers and defaults, with the rights of whoever writes 
 table and sequence has to be owned by one of these: the current user, a role that it is a member of, the owner of the
 schema, or a superuser, who may do anything as it is. Being a superuser oneself makes nobody else trusted.
 
-The place is the first schema of the search path that has anything of ours; where none has, the first of all, and there
-it is made. A schema that the path finds because it is named like the user (`"$user"`, by default the first) may have
-been made by anybody: its owner has to be trusted too.
+The place is the schema that the caller names, or else the first one of the search path that has anything of ours; where
+none has, the first of all, and there it is made. A schema that the path finds because it is named like the user
+(`"$user"`, by default the first) may have been made by anybody: its owner has to be trusted too.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _FIT = ("r", "S")
 
 _PATH = "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]"
 _NO_PATH = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+_MAY_USE = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s"
 _LOOK = """
 WITH RECURSIVE mine AS (
     SELECT oid FROM pg_roles WHERE rolname = current_user
@@ -81,20 +82,34 @@ def check_encoding(connection: psycopg.Connection[Any], shown: str) -> None:
         )
 
 
-def find_place(connection: psycopg.Connection[Any], shown: str, relations: Sequence[str] = RELATIONS) -> str:
-    """The schema that these tables are in, or are to be made in. Leaves the connection without a search path.
+def find_place(
+    connection: psycopg.Connection[Any], shown: str, relations: Sequence[str] = RELATIONS, named: str = ""
+) -> str:
+    """The schema that these tables are in, or are to be made in: the one `named`, or else one of the search path.
 
-    Raises `UsageError` for a schema, a table or a sequence that is not to be trusted, and where there is no schema.
+    Leaves the connection without a search path. Raises `UsageError` for a schema, a table or a sequence that is not to
+    be trusted, and where there is no schema.
     """
     [[path]] = connection.execute(_PATH).fetchall()
     connection.execute(_NO_PATH)
-    names = [name for name in path if name != "pg_catalog"]
+    if named:
+        _check_usable(connection, shown, named)
+    names = [named] if named else [name for name in path if name != "pg_catalog"]
     rows = connection.execute(_LOOK, {"path": names, "names": list(relations)}).fetchall()
-    return place_among([_Found(*row) for row in rows], shown)
+    return place_among([_Found(*row) for row in rows], shown, named=bool(named))
 
 
-def place_among(found: Sequence[_Found], shown: str) -> str:
-    """The place, from what was found in the schemas of the path, in their order."""
+def _check_usable(connection: psycopg.Connection[Any], shown: str, schema: str) -> None:
+    """Refuse a schema that is not there, or that this user may not use."""
+    may_use = connection.execute(_MAY_USE, [schema]).fetchall()
+    if not may_use:
+        raise UsageError(f"{shown}: there is no schema {schema}. CREATE SCHEMA, or name another one")
+    if may_use != [(True,)]:
+        raise UsageError(f"{shown}: this user may not use the schema {schema}. GRANT USAGE ON SCHEMA, or name another")
+
+
+def place_among(found: Sequence[_Found], shown: str, *, named: bool = False) -> str:
+    """The place, from what was found in the schemas of the path, in their order; or in the one that was `named`."""
     ours = next((row.schema for row in found if row.name is not None), None)
     place = found[0].schema if ours is None and found else ours
     if place is None:
@@ -104,6 +119,8 @@ def place_among(found: Sequence[_Found], shown: str) -> str:
         )
     for row in found:
         if row.schema == place:
+            if not named:
+                _check_users(row, shown)
             _check(row, shown)
     return place
 
@@ -120,15 +137,18 @@ def check_relations(
         _check(_Found(*row), shown, (*_FIT, "p") if partitioned else _FIT)
 
 
-def _check(row: _Found, shown: str, fit: Sequence[str] = _FIT) -> None:
-    if re.search(r"['%\0]", row.schema):
-        raise UsageError(f"{shown}: the schema {row.schema!r} has a quote or a percent sign in its name: take another")
+def _check_users(row: _Found, shown: str) -> None:
     if row.is_users and not row.schema_trusted:
         raise UsageError(
             f"{shown}: the schema {row.schema}, which is found because it is named like this user, belongs to "
             f"{row.schema_owner}: what is kept there would run its owner's triggers with this user's rights. Remove "
             "it, or name another with ?options=-csearch_path%3DNAME"
         )
+
+
+def _check(row: _Found, shown: str, fit: Sequence[str] = _FIT) -> None:
+    if re.search(r"['%\0]", row.schema):
+        raise UsageError(f"{shown}: the schema {row.schema!r} has a quote or a percent sign in its name: take another")
     if row.name is None:
         return
     what = f"{_KINDS.get(row.kind, 'relation')} {row.schema}.{row.name}"

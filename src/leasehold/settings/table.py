@@ -167,7 +167,7 @@ SETTINGS = (
     _held("maximum_partitions", LIMIT),
     # The table of a pipeline file
     _sink("url", TEXT, REQUIRED, "URL of the database of the [table](../table.md)"),
-    _sink("table", TEXT, REQUIRED, "name of the table"),
+    _sink("table", TEXT, REQUIRED, "name of the table; in Postgres its schema may stand before it: `\"sales.flights\"` ([where the tables are](../table.md#where-the-tables-are))"),
     _sink("mode", choice("upsert", "append"), "upsert", "`upsert` keeps the last event of each key, `append` every event"),
     _sink("keys", WORDS, (), "the columns that name an entity: required, but with `append`", shown="none"),
     _sink("sequence_by", TEXT, None, "an expression in SQL that says which event of a key is the later one; where it names a column, rows that are there count by it", shown="the order of the partition"),
@@ -184,7 +184,7 @@ SETTINGS = (
     _sink("spread", FLAG, False, "an entity's events may be in several partitions; it takes `sequence_by`"),
     _sink("late", choice("apply", "reject"), "apply", "with `spread`: what is done about an event that comes after a later one of its entity"),
     _sink("exclusive", FLAG, False, "with `spread`: calls hold a lease of their entity, in the store of `[ownership]`"),
-    _sink("related", WORDS, (), "tables of which the handler may write rows", shown="none"),
+    _sink("related", WORDS, (), "tables of which the handler may write rows, named as `table` is", shown="none"),
     # What an instance serves and sends
     Setting("hub", TEXT, None, "URL of the hub or queue that events go to which the handler emits", KEY, "outbox"),
     _program("metrics_listen", TEXT, None, "where it serves [metrics and health](../watching.md#of-an-instance), `HOST:PORT`. It takes `leasehold[metrics]`", shown="nowhere"),

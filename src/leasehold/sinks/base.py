@@ -100,7 +100,7 @@ class Sink(Watermarked, Protocol):
 
     @property
     def spec(self) -> TableSpec:
-        """What the table was asked to be."""
+        """What the table was asked to be. A sink whose database has no schemas refuses one with a `schema`."""
         ...
 
     @property

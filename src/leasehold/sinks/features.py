@@ -119,7 +119,7 @@ def require(sink: Sink, feature: SinkFeature[P], needed_by: str, remedy: str = "
         raise ConfigError(
             "sink",
             None,
-            f"the table {sink.spec.name} is in a {type(sink).__name__}, which does not have the feature "
+            f"the table {sink.spec.called} is in a {type(sink).__name__}, which does not have the feature "
             f"{feature}: a sink that has it {feature.meaning}. It is needed by {needed_by}",
             remedy or "Take SQLite or Postgres; a sink of your own says in its attribute features which it has",
         )

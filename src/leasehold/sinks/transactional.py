@@ -276,14 +276,14 @@ class TransactionalSink(ABC, Generic[T]):
         for partition, level in levels.items():
             if partition in stored and (highest := stored[partition].owner_level) > level:
                 raise UsageError(
-                    f"partition {partition}: the watermarks of the table {self.spec.name} are to be set at owner "
+                    f"partition {partition}: the watermarks of the table {self.spec.called} are to be set at owner "
                     f"level {level}, and level {highest} has been here meanwhile. Nothing was changed. "
                     "Stop every instance and try again"
                 )
         return stored
 
     def _check_appended(self, transaction: T, stored: Mapping[str, Watermark], marks: Mapping[str, Watermark]) -> None:
-        name = self.spec.name
+        name = self.spec.called
         if (self.spec.keys and not self.spec.handled) or not transaction.has_rows():
             return
         again = "count them twice" if self.spec.handled else "append them twice"
@@ -320,7 +320,7 @@ class TransactionalSink(ABC, Generic[T]):
         unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)
         if unjudged:
             raise _Unjudged(unjudged)
-        fence.check_gaps(self.spec.name, plan)
+        fence.check_gaps(str(self.spec.called), plan)
         # Levels first: from here on, no batch of a lower one gets past the watermark.
         transaction.set_watermarks(_raised(stored, plan))
 
@@ -361,7 +361,7 @@ class TransactionalSink(ABC, Generic[T]):
     def _log_added(self, columns: tuple[str, ...]) -> None:
         """Say what the table was given, once that is committed."""
         if columns:
-            logger.info("table %s: the columns %s were added (schema_evolution)", self.spec.name, ", ".join(columns))
+            logger.info("table %s: the columns %s were added (schema_evolution)", self.spec.called, ", ".join(columns))
 
     def _log(self, result: BatchResult, *, certain: bool) -> None:
         """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store.
@@ -374,13 +374,13 @@ class TransactionalSink(ABC, Generic[T]):
                 "table %s: events (%d of this batch) were applied whose time is missing, in the future, or older than "
                 "what deduplicate_by remembers: whether one was sent before is told by when it came. Look at the "
                 "clocks of their producers, if these give the time, and at partitions that lag. All count as untimely",
-                *(self.spec.name, result.untimely),
+                *(self.spec.called, result.untimely),
             )
         for each in result.refused:
             logger.log(
                 logging.INFO if certain else logging.WARNING,
                 "table %s: dropped %d rows of partition %s, read under owner level %d: level %d has been here%s",
-                self.spec.name,
+                self.spec.called,
                 each.rows,
                 each.partition,
                 each.owner_level,

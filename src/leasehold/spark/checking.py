@@ -134,7 +134,7 @@ def _transform_and_table(spark: SparkSession, file: PipelineFile) -> Iterator[Fi
     kind_of_order(batch)
     if (compares := offered(sink, COMPARISON)) is not None:
         there = compares.compare(batch.rows.schema)
-        said = "these columns fit the table" if there else f"the table {sink.spec.name} can be made of these columns"
+        said = "these columns fit the table" if there else f"the table {sink.spec.called} can be made of these columns"
         yield Finding("table", DRIVER, True, said)
         if columns := compares.columns_to_add(batch.rows.schema):
             yield Finding("table", DRIVER, True, f"the first start adds the columns {', '.join(columns)}")

@@ -87,7 +87,7 @@ class QueueProcessor:
     lease_store  where entities are leased: a URL, or a `LeaseStore`. None for a queue that requires sessions
     handler      what `entity` has made of a function
     sink         URL of the sink that keeps states and what is done: `sqlite:///PATH` or `postgresql://…`
-    table        the table's name. One queue fills a table, or several do; a hub does not
+    table        the table's name, in Postgres also `schema.name`. One queue or several fill a table; a hub does not
     pipeline     the pipeline that the table belongs to
     schema       the columns of a message's JSON body, as `order_id STRING, amount BIGINT`, or `Bodies(…)`, which says
                  more of how it is read

@@ -128,7 +128,7 @@ def parse_key(spec: TableSpec, stated: Sequence[str]) -> dict[str, str]:
     names = {folded(name): name for name in ordered_keys(spec)}
     remedy = f"Give --key {' --key '.join(f'{name}=VALUE' for name in names.values())}"
     if not names:
-        raise ConfigError("--key", None, f"the table {spec.name} has no keys, so nothing is known of any", "Leave it")
+        raise ConfigError("--key", None, f"the table {spec.called} has no keys, so nothing is known of any", "Leave it")
     key: dict[str, str] = {}
     for text in stated:
         check_utf8("--key", text)
@@ -138,7 +138,7 @@ def parse_key(spec: TableSpec, stated: Sequence[str]) -> dict[str, str]:
         elif len(names) == 1:
             (name,), value = names.values(), text
         else:
-            raise ConfigError("--key", text, f"the keys of {spec.name} are {', '.join(names.values())}", remedy)
+            raise ConfigError("--key", text, f"the keys of {spec.called} are {', '.join(names.values())}", remedy)
         if name in key:
             raise ConfigError("--key", text, f"{name} is given twice", remedy)
         key[name] = value

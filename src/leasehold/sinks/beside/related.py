@@ -2,8 +2,9 @@
 
 Owns the contract, and what a handler says of such rows. A sink with it implements `RelatesTables`.
 
-1. A related table is in the same schema (Postgres) or file (SQLite) as the entity table. Somebody else makes it, with
-   whatever constraints; a `Row` needs a unique index, or the primary key, on just its keys.
+1. A related table is in the same database (Postgres) or file (SQLite) as the entity table: in the schema that its name
+   states (`rules.table_name`), or else in the entity table's. Somebody else makes it, with whatever constraints; a
+   `Row` needs a unique index, or the primary key, on just its keys.
 2. What events make of their entities is written event by event in the order of the batch: a state before its rows, and
    its deletion behind them. So rows may refer to their entity, and one event may make room for the next one.
 3. An event whose rows, or whose deletion, the database refuses is undone, with the later ones of its entity. All others
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.rules.table import TableSpec, folded
+from leasehold.sinks.rules.table_name import TableName
 
 if TYPE_CHECKING:
     from leasehold.sinks.rules.related import Gone, Row
@@ -54,14 +56,17 @@ class RelatesTables(Protocol):
         ...
 
 
-def check_names(spec: TableSpec, tables: Collection[str]) -> None:
-    """Refuse names that are no related tables'. Raises `ConfigError`."""
-    for name in tables:
-        taken = folded(name).startswith(("leasehold_", "sqlite_"))
-        if taken or folded(name) in (folded(spec.name), folded(spec.rejected)):
+def check_names(spec: TableSpec, tables: Collection[str], schema: str = "") -> None:
+    """Refuse names that are no related tables'; the entity table is in this schema. Raises `ConfigError`."""
+    for text in tables:
+        called = TableName.parse(text, "related")
+        name, beside = folded(called.name), called.schema in ("", schema)
+        if name.startswith(("leasehold_", "sqlite_")) or (
+            beside and name in (folded(spec.name), folded(spec.rejected))
+        ):
             raise ConfigError(
                 "related",
-                name,
+                text,
                 "it is a table of Leasehold's own, or the handler's",
                 "Name other tables, which are there",
             )
@@ -70,7 +75,7 @@ def check_names(spec: TableSpec, tables: Collection[str]) -> None:
 def missing(spec: TableSpec, name: str) -> ConfigError:
     """The error for a related table that is not there."""
     return ConfigError(
-        "related", name, f"there is no such table beside {spec.name}", "Make it; Leasehold makes no related tables"
+        "related", name, f"there is no such table beside {spec.called}", "Make it; Leasehold makes no related tables"
     )
 
 

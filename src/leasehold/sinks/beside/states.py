@@ -40,7 +40,7 @@ def row_of(spec: TableSpec, schema: pa.Schema, key: Key, state: Mapping[str, Any
 
 def misfit(spec: TableSpec, key: Key, why: object) -> UsageError:
     """The table cannot hold the new state."""
-    return UsageError(f"the state of {key} does not fit the table {spec.name}: {why}")
+    return UsageError(f"the state of {key} does not fit the table {spec.called}: {why}")
 
 
 def refuse_constraints(spec: TableSpec, constraints: Sequence[str]) -> None:

@@ -80,7 +80,7 @@ def _watermark(
         logger.warning(
             "table %s: the watermark of partition %s is invalid (sequence number %s, owner level %s). Nothing of "
             "this partition is applied. Stop every instance, and set it by `leasehold reset`",
-            *(spec.name, printable(partition), printable(repr(number)[:80]), printable(repr(level)[:80])),
+            *(spec.called, printable(partition), printable(repr(number)[:80]), printable(repr(level)[:80])),
         )
     return Watermark(disputed=True)
 

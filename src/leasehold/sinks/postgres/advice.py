@@ -6,10 +6,9 @@ statistics alone, which anybody may; what is there is some seconds old, and coun
 
 from __future__ import annotations
 
-from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.postgres.layout import FILLFACTOR
-from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.rules.columns import qualified
 
 _ENOUGH = 10_000
 """Updates that tell something."""
@@ -26,7 +25,7 @@ def advice(session: Session) -> tuple[str, ...]:
     for name in filter(None, (session.spec.name, session.spec.memory)):
         for updates, in_their_page, fillfactor in session.rows(_UPDATES, schema=session.names.schema, name=name):
             if updates >= _ENOUGH and in_their_page < updates / 2 and fillfactor > FILLFACTOR:
-                table = unsent(quoted(name))
+                table = qualified(session.spec.beside(name))
                 found.append(
                     f"{name} has fillfactor {fillfactor}, and of {updates:,} updates {in_their_page:,} found room in "
                     f"their page: the others have written each index. ALTER TABLE {table} SET (fillfactor = "

@@ -26,7 +26,7 @@ from leasehold.sinks.postgres.catalog import ROOM, Relation, TableColumn, kind_o
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
-from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, refuse_columns, stored_fields
+from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, qualified, refuse_columns, stored_fields
 from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 
 FILLFACTOR = 50
@@ -245,7 +245,8 @@ def fit(session: Session, schema: pa.Schema, *, only_look: bool = False) -> Layo
         session.run(_create(session, fields))
     elif kind not in ("r", "p"):
         raise SchemaMismatch(
-            f"{spec.name} is {_OTHERS.get(kind, 'no table')}. Name a table, or one that does not exist: it will be made"
+            f"{spec.called} is {_OTHERS.get(kind, 'no table')}. Name a table, or one that does not exist: it will be "
+            "made"
         )
     found = relation(session, spec.name)
     new = _new_columns(session, fields, found)
@@ -350,7 +351,7 @@ def _column(found: Relation, name: str) -> TableColumn | None:
 def _key_problem(spec: TableSpec, found: Relation, keys: Sequence[str]) -> str | None:
     """What keeps the key columns from being what the table knows a row by."""
     if not any(index.plain and index.immediate and index.columns == frozenset(keys) for index in found.unique):
-        made = f"CREATE UNIQUE INDEX ON {quoted(spec.name)} ({', '.join(map(quoted, keys))})"
+        made = f"CREATE UNIQUE INDEX ON {qualified(spec.called)} ({', '.join(map(quoted, keys))})"
         return (
             "neither the primary key nor a unique index that is checked at once is on exactly these columns: correct "
             f"keys, or {made}"

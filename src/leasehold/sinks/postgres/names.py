@@ -27,7 +27,10 @@ NEEDED = (TABLE, WATERMARK)
 SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, OUTBOX, *MESSAGES, ENTITY)
 """The tables that all entity tables of a schema share."""
 
-LONGEST_NAME = 63 - len("leasehold_identity_")
+_LONGEST = 63
+"""Bytes of a name."""
+
+LONGEST_NAME = _LONGEST - len("leasehold_identity_")
 """Bytes that the name of an entity table may have, with the longest name made of it."""
 
 
@@ -37,12 +40,18 @@ def quoted(name: str) -> str:
 
 
 def check_name(spec: TableSpec) -> None:
-    """Refuse a name that is too long. Raises `ConfigError`."""
+    """Refuse a name that is too long, and a schema that nobody's tables are in. Raises `ConfigError`."""
+    schema = spec.called.schema
+    if len(schema.encode()) > _LONGEST:
+        rule, remedy = f"Postgres cuts names off after {_LONGEST} bytes", f"Name a schema of at most {_LONGEST} bytes"
+        raise ConfigError("table", str(spec.called), rule, remedy)
+    if schema.startswith("pg_") or schema == "information_schema":
+        raise ConfigError("table", str(spec.called), f"the schema {schema} is the server's own", "Name another one")
     if len(spec.name.encode()) > LONGEST_NAME:
         raise ConfigError(
             "table",
-            spec.name,
-            "Postgres cuts names off after 63 bytes, and what is kept beside a table has its name in it",
+            str(spec.called),
+            f"Postgres cuts names off after {_LONGEST} bytes, and what is kept beside a table has its name in it",
             f"Choose a name of at most {LONGEST_NAME} bytes",
         )
 

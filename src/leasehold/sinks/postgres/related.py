@@ -33,30 +33,33 @@ _MISFIT = ("42804", "42846", "42883", "428C9")
 
 def check(session: Session, tables: Collection[str], shown: str) -> None:
     """See `RelatesTables`."""
-    check_names(session.spec, tables)
-    for name in tables:
-        if kind_of_relation(session, name) is None:
-            raise missing(session.spec, name)
-    check_tables(session, [*tables], shown)
+    check_names(session.spec, tables, session.names.schema)
+    for table in tables:
+        there, name = session.beside(table)
+        if kind_of_relation(there, name) is None:
+            raise missing(session.spec, table)
+        check_tables(there, [name], shown)
 
 
-def shown(session: Session, name: str, place: str) -> RelatedTable:
+def shown(session: Session, table: str, place: str) -> RelatedTable:
     """See `RelatesTables`. A row is written on trial, and undone."""
-    check(session, [name], place)
-    its = relation(session, name)
+    check(session, [table], place)
+    there, name = session.beside(table)
+    its = relation(there, name)
     found = RelatedTable(
         tuple(column.name for column in its.columns if not column.computed),
         tuple(tuple(sorted(index.columns)) for index in its.unique if _names_rows(index)),
-        tuple(session.missing_rights(name, RIGHTS)),
+        tuple(there.missing_rights(name, RIGHTS)),
     )
     if not set(found.missing) - {"DELETE"}:
-        _try_a_row(session, name, its, found, place)
+        _try_a_row(session, table, its, found, place)
     return found
 
 
-def _try_a_row(session: Session, name: str, its: Relation, found: RelatedTable, place: str) -> None:
+def _try_a_row(session: Session, related: str, its: Relation, found: RelatedTable, place: str) -> None:
     """As `trial.write_a_row`, by the statements that write a handler's rows. Raises what would fail each of them."""
-    table = session.names.of(name)
+    at, name = session.beside(related)
+    table = at.of(name)
     there, row = tried_row(session, table, its, lock=True)
     columns = [column for column in its.columns if not column.is_generated]
     show_definition(session, table, ", ".join(quoted(column.name) for column in columns), row)
@@ -69,11 +72,11 @@ def _try_a_row(session: Session, name: str, its: Relation, found: RelatedTable, 
     known = {column for column, value in values.items() if value is not None}
     if (keys := next((keys for keys in found.keys if known.issuperset(keys)), None)) is None:
         return
-    steps, its_row = Steps(session, place), Row(name, values, keys=keys)
+    steps, its_row = Steps(session, place), Row(related, values, keys=keys)
     write = partial(steps.write_row, its_row)
     undone(session, write, write)  # the second time it is there in any case
     if not (numbered or found.missing or its.plain) and all(key.outgoing for key in its.foreign):
-        undone(session, partial(steps.write_row, Gone(name, {key: values[key] for key in keys})), write)
+        undone(session, partial(steps.write_row, Gone(related, {key: values[key] for key in keys})), write)
 
 
 def _names_rows(index: UniqueIndex) -> bool:
@@ -85,7 +88,7 @@ class Steps:
 
     def __init__(self, session: Session, shown: str) -> None:
         self._session, self._shown = session, shown
-        self._relations: dict[str, Relation] = {}
+        self._found: dict[str, tuple[str, Relation]] = {}
 
     def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
         """See `WritesBeside`."""
@@ -107,13 +110,13 @@ class Steps:
 
     def write_row(self, row: Row | Gone) -> None:
         """Write a related row, or delete it. Raises what the server says, and `UsageError`."""
-        its = self._relation(row.table)
+        table, its = self._find(row.table)
         declared = {column.name: column.declared for column in its.columns}
         if strangers := [name for name in row.values if name not in declared]:
             raise UsageError(wrong_columns(row, strangers, declared))
         values = {f"v{place}": _bound(row.table, name, value) for place, (name, value) in enumerate(row.values.items())}
         casts = [f"CAST(%(v{place})s AS {sent(declared[name])})" for place, name in enumerate(row.values)]
-        table, names = self._session.names.of(row.table), [*map(quoted, row.values)]
+        names = [*map(quoted, row.values)]
         if isinstance(row, Gone):
             terms = " AND ".join(f"{name} = {cast}" for name, cast in zip(names, casts, strict=True))
             self._session.run(f"DELETE FROM {table} WHERE {terms}", **values)
@@ -138,13 +141,15 @@ class Steps:
             f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(casts)} WHERE {new} {ending}", **values
         )
 
-    def _relation(self, table: str) -> Relation:
-        if table not in self._relations:
-            if kind_of_relation(self._session, table) is None:
+    def _find(self, table: str) -> tuple[str, Relation]:
+        """The table of this name, as SQL and as it is."""
+        if table not in self._found:
+            there, name = self._session.beside(table)
+            if kind_of_relation(there, name) is None:
                 raise UsageError(str(missing(self._session.spec, table)))
-            check_tables(self._session, [table], self._shown)
-            self._relations[table] = relation(self._session, table)
-        return self._relations[table]
+            check_tables(there, [name], self._shown)
+            self._found[table] = there.of(name), relation(there, name)
+        return self._found[table]
 
 
 def _bound(table: str, name: str, value: Any) -> Any:

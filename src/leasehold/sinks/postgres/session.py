@@ -23,6 +23,7 @@ from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_name import TableName
 
 T = TypeVar("T")
 
@@ -57,6 +58,15 @@ class Session:
     def of(self, table: str) -> str:
         """A table of this name in the schema, as SQL."""
         return self.names.of(table)
+
+    def beside(self, table: str) -> tuple[Session, str]:
+        """Where a related table is: this transaction as a session in its schema, and its name there.
+
+        The schema is the one that the text states, or else the entity table's.
+        """
+        called = TableName.parse(table, "related")
+        schema = called.schema or self.names.schema
+        return Session(self.connection, schema, self.spec), called.name
 
     def put(self, table: str, columns: Mapping[str, Kind], keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
         """Insert these rows (one at least), or update those whose keys are there; return how many were written."""

@@ -1,9 +1,11 @@
 """An entity table in a Postgres database, for any number of hosts: one transaction a batch.
 
 `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE`, as libpq reads it. Owns the transaction, and what its end
-means. Outcomes are those of SQLite, for the same order of batches (`TransactionalSink`, `merging`). Tables are in the
-first schema of the search path that has anything of Leasehold's, or else in the first (`leasehold.postgres.place`); a
-table there that somebody else owns is refused.
+means. Outcomes are those of SQLite, for the same order of batches (`TransactionalSink`, `merging`).
+
+The entity table and all that is kept beside it are in one schema: the one that the table's name states, or else the
+first of the search path that has anything of Leasehold's, or else the first (`leasehold.postgres.place`). So a table
+has one set of watermarks, whichever way it is named. A table there that somebody else owns is refused.
 
 Concurrency: any number of threads and processes apply batches to one table at once. Batches of the same partitions
 follow one another by the lock on their watermarks; batches of different ones run side by side, and wait for each other
@@ -93,6 +95,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             self._prepare,
             errors=Errors(SinkUnavailable, SinkError, gone),
             relations=(*RELATIONS, *names.SHARED),
+            schema=spec.called.schema,
             settings=settings_of(milliseconds, milliseconds * _LONGEST),
         )
         super().__init__(spec, self._connections.shown, clock)

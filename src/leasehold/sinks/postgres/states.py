@@ -138,7 +138,7 @@ def check(session: Session, *, referred: bool = False) -> None:
     if uuids := [column.name for column in table.columns if column.declared == "uuid" and folded(column.name) in keys]:
         raise ConfigError(
             "table",
-            spec.name,
+            str(spec.called),
             f"{uuids[0]} is a uuid, one key however it is written, and a handler tells keys apart by their text",
             "Declare the column as text",
         )

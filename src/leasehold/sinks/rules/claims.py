@@ -38,23 +38,23 @@ def check_record(spec: TableSpec, record: TableRecord, newest: int) -> None:
     """Refuse a table of another pipeline, mode or set of keys, and one in a later format than the `newest` known."""
     if not isinstance(record.format, int):  # SQLite keeps what it is given
         raise SinkError(
-            f"leasehold_table says that the table {spec.name} is of format {_shown(record.format)}, which does not "
+            f"leasehold_table says that the table {spec.called} is of format {_shown(record.format)}, which does not "
             "exist. Somebody else has written that: restore the database"
         )
     if record.format > newest:
         raise SinkError(
-            f"the table {spec.name} was written by a later version of Leasehold (format {record.format}, this one "
+            f"the table {spec.called} was written by a later version of Leasehold (format {record.format}, this one "
             f"knows {newest}): upgrade this installation"
         )
     if record.pipeline != spec.pipeline:
         raise AlreadyInUse(
-            f"the table {spec.name} belongs to the pipeline {record.pipeline!r}, and {spec.pipeline!r} wants to write "
-            "to it. Give each pipeline a table of its own, or the two the same name if they are one"
+            f"the table {spec.called} belongs to the pipeline {record.pipeline!r}, and {spec.pipeline!r} wants to "
+            "write to it. Give each pipeline a table of its own, or the two the same name if they are one"
         )
     if (record.mode, record.keys) != (spec.mode, keys_text(spec)):
         raise AlreadyInUse(
-            f"the table {spec.name} was made with mode {record.mode} and keys {_words(record.keys)}, and is asked for "
-            f"with mode {spec.mode} and keys {_words(keys_text(spec))}. Use what it was made with, or a new table"
+            f"the table {spec.called} was made with mode {record.mode} and keys {_words(record.keys)}, and is asked "
+            f"for with mode {spec.mode} and keys {_words(keys_text(spec))}. Use what it was made with, or a new table"
         )
 
 
@@ -67,7 +67,7 @@ def neighbours(spec: TableSpec) -> tuple[str, ...]:
 def too_near(spec: TableSpec, other: str) -> AlreadyInUse:
     """The error for a table that cannot be beside the entity table `other`."""
     return AlreadyInUse(
-        f"the table {spec.name} cannot be beside the entity table {other}: the rejected events of one "
+        f"the table {spec.called} cannot be beside the entity table {other}: the rejected events of one "
         "would be the other. Choose another name"
     )
 
@@ -76,15 +76,15 @@ def check_marked(spec: TableSpec, written: int, wanted: int) -> None:
     """Refuse a batch whose watermarks the database has not written: the next one would apply its events again."""
     if written < wanted:
         raise SinkError(
-            f"the watermarks of {spec.name} were not written, and the database raised nothing: a trigger or a rule on "
-            "leasehold_watermark keeps its rows as they are. Nothing of the batch was applied. Remove it"
+            f"the watermarks of {spec.called} were not written, and the database raised nothing: a trigger or a rule "
+            "on leasehold_watermark keeps its rows as they are. Nothing of the batch was applied. Remove it"
         )
 
 
 def was_dropped(spec: TableSpec, gone: str) -> SinkError:
     """The error where the table, or what is kept beside it, is gone and the watermarks are not."""
     return SinkError(
-        f"the table {gone} has been dropped, and the watermarks of {spec.name} are still there: the events that "
+        f"the table {gone} has been dropped, and the watermarks of {spec.called} are still there: the events that "
         "it held would never come again. Restore the database; or drop the entity table too, if it is still "
         "there, and fill it anew: leasehold reset PIPELINE.toml --to earliest"
     )
@@ -93,7 +93,7 @@ def was_dropped(spec: TableSpec, gone: str) -> SinkError:
 def was_replaced(spec: TableSpec, where: str) -> AlreadyInUse:
     """The error where a table is not the one that this instance has written to."""
     return AlreadyInUse(
-        f"{where}: the table {spec.name} is not the one that this instance has written to: the "
+        f"{where}: the table {spec.called} is not the one that this instance has written to: the "
         "database was deleted or replaced while it was running. Stop all instances and put the database "
         "back, or fill the new table from the beginning: leasehold reset PIPELINE.toml --to earliest"
     )
@@ -102,7 +102,7 @@ def was_replaced(spec: TableSpec, where: str) -> AlreadyInUse:
 def another_reader(spec: TableSpec, group: str) -> AlreadyInUse:
     """The error for a second consumer group of a hub: its watermarks would let all events through once more."""
     return AlreadyInUse(
-        f"the table {spec.name} has been filled from this hub by the consumer group {group!r}, and "
+        f"the table {spec.called} has been filled from this hub by the consumer group {group!r}, and "
         f"{spec.consumer_group!r} would apply the same events a second time. Use the group {group!r}, or "
         "another table"
     )
@@ -111,8 +111,8 @@ def another_reader(spec: TableSpec, group: str) -> AlreadyInUse:
 def filled_by_queue(spec: TableSpec, queue: str) -> AlreadyInUse:
     """Neither the queue's messages nor the hub's events would see the other's changes."""
     return AlreadyInUse(
-        f"the table {spec.name} is filled with messages of the queue {queue!r}, and a table has one way to be filled. "
-        "Give the hub's events a table of their own"
+        f"the table {spec.called} is filled with messages of the queue {queue!r}, and a table has one way to be "
+        "filled. Give the hub's events a table of their own"
     )
 
 

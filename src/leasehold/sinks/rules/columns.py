@@ -12,12 +12,18 @@ import pyarrow as pa
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.rules.batch import check_fence_names, check_names
 from leasehold.sinks.rules.table import ADD, FENCE_COLUMNS, TableSpec, folded
+from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.rules.values import kind_of
 
 
 def quoted(name: str) -> str:
     """The name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def qualified(table: TableName) -> str:
+    """The table's name in SQL, with its schema if that is known."""
+    return ".".join(map(quoted, table.parts))
 
 
 def on_conflict(keys: Iterable[str], others: Iterable[str]) -> str:
@@ -50,7 +56,7 @@ def refuse_columns(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:
     """Raise `SchemaMismatch` that says all that is wrong, by column. Nothing wrong: nothing happens."""
     lines = [f"  {name}: {what}" for name, what in wrong]
     if lines:
-        raise SchemaMismatch("\n".join([f"what is to be written does not fit the table {spec.name}:", *lines]))
+        raise SchemaMismatch("\n".join([f"what is to be written does not fit the table {spec.called}:", *lines]))
 
 
 def addable(spec: TableSpec, fields: Iterable[pa.Field], there: Iterable[str]) -> list[pa.Field]:
@@ -63,6 +69,6 @@ def how_to_add(spec: TableSpec, column: str, declared: str) -> str:
     """What is wrong with a column that the table has not, and what to do."""
     asked = "" if spec.schema_evolution == ADD else f', set schema_evolution = "{ADD}"'
     return (
-        f"is not in the table: leave it out{asked}, or ALTER TABLE {quoted(spec.name)} ADD COLUMN {quoted(column)} "
-        f"{declared}"
+        f"is not in the table: leave it out{asked}, or ALTER TABLE {qualified(spec.called)} ADD COLUMN "
+        f"{quoted(column)} {declared}"
     )

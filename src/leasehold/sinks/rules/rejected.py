@@ -24,6 +24,6 @@ class Rejected(NamedTuple):
 def other_columns(spec: TableSpec, columns: Iterable[str]) -> SchemaMismatch:
     """The error for a table of the name that rejected rows have, and other columns than these."""
     return SchemaMismatch(
-        f"{spec.rejected} is where rejected events go, and has other columns than {', '.join(columns)}. "
+        f"{spec.beside(spec.rejected)} is where rejected events go, and has other columns than {', '.join(columns)}. "
         "Rename it, or the entity table"
     )

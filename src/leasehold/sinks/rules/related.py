@@ -25,8 +25,9 @@ _PLAIN = (bool, int, float, Decimal, str, bytes, date, datetime)
 class Row:
     """A row of a related table, which is inserted, or updated where one of these keys is there.
 
-    `values` are by column; columns that are left out keep what they have, and take their defaults in a new row. `keys`
-    are those of `values` that name the row. Dicts and lists become JSON. Raises `UsageError`.
+    `table` is its name as the handler's `related` has it. `values` are by column; columns that are left out keep what
+    they have, and take their defaults in a new row. `keys` are those of `values` that name the row. Dicts and lists
+    become JSON. Raises `UsageError`.
     """
 
     table: str

@@ -140,13 +140,13 @@ def check_order(recorded: TableOrder, spec: TableSpec, order: TableOrder) -> Non
             raise _changed(spec, recorded, order.expression)
     if by_value and order.kind != recorded.kind:
         raise SchemaMismatch(
-            f"sequence_by gives a {order.kind}, and the table {spec.name} remembers a {recorded.kind} of each key, "
+            f"sequence_by gives a {order.kind}, and the table {spec.called} remembers a {recorded.kind} of each key, "
             f"which it cannot be compared with. Cast it to a {recorded.kind}"
         )
     if recorded.deletes is not None and recorded.deletes != order.deletes:
         was, now = ("with", "without") if recorded.deletes else ("without", "with")
         raise ConfigError(
-            "delete_when", None, f"the table {spec.name} has been filled {was} it so far, and this is {now}", _REMEDY
+            "delete_when", None, f"the table {spec.called} has been filled {was} it so far, and this is {now}", _REMEDY
         )
 
 
@@ -154,7 +154,7 @@ def _changed(spec: TableSpec, recorded: TableOrder, now: str | None) -> ConfigEr
     return ConfigError(
         "sequence_by",
         now or None,
-        f"the table {spec.name} has been ordered {_words(recorded.expression)} so far, and is to be {_words(now)}: "
+        f"the table {spec.called} has been ordered {_words(recorded.expression)} so far, and is to be {_words(now)}: "
         "what it remembers of each key could not be compared",
         _REMEDY,
     )

@@ -121,7 +121,7 @@ def two_partitions(spec: TableSpec, key: Sequence[Any], lane: Lane, number: int,
     if hub != known_hub:
         here, there = f"{here} of hub {hub}", f"{there} of hub {known_hub}"
     return KeyFromTwoPartitions(
-        f"the entity {named} of the table {spec.name} was last written from {there}, and event "
+        f"the entity {named} of the table {spec.called} was last written from {there}, and event "
         f"{number} of {here} is about it too. Sequence numbers of two partitions cannot be "
         "compared, so nobody can say which event is later. Nothing of the batch was applied. Give sequence_by, "
         "an expression that grows with each event of an entity (a version, or a time), and to a table that a handler "

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from leasehold.config import check_number
 from leasehold.errors import ConfigError
+from leasehold.sinks.rules.table_name import TableName
 
 HUB = "hub"
 PARTITION = "partition"
@@ -41,7 +42,10 @@ def repeated(names: Iterable[str]) -> list[str]:
 class TableSpec:
     """An entity table and the pipeline that fills it.
 
-    name            of the table; `<name>_rejected` is made beside it
+    name            of the table; `<name>_rejected` is made beside it. In place of `schema` its text may name that as
+                    well: `sales.flights`, with quotes around a part that has a dot (`table_name`)
+    schema          of the table and of all that is kept beside it; empty: the one that the connection leads to. None:
+                    what `name` says
     pipeline        the pipeline that the table belongs to, for good
     consumer_group  the watermarks are kept for this reader of the hub
     mode            `upsert` keeps the last event of each key, `append` every event
@@ -55,6 +59,7 @@ class TableSpec:
     """
 
     name: str
+    schema: str | None = None
     pipeline: str
     consumer_group: str = "$Default"
     mode: str = "upsert"
@@ -68,6 +73,10 @@ class TableSpec:
     def __post_init__(self) -> None:
         for setting, value in (("table", self.name), ("pipeline", self.pipeline)):
             _check_name(setting, value)
+        if self.schema is None:
+            stated = TableName.parse(self.name)
+            object.__setattr__(self, "name", stated.name)
+            object.__setattr__(self, "schema", stated.schema)
         _check_name("consumer_group", self.consumer_group)
         if folded(self.name).startswith(("leasehold_", "sqlite_")):
             raise ConfigError(
@@ -130,6 +139,15 @@ class TableSpec:
                 f"{dropped[0]} is not stored unless asked for",
                 f'Add keep=("{dropped[0]}",)',
             )
+
+    @property
+    def called(self) -> TableName:
+        """How the table is called, for people."""
+        return self.beside(self.name)
+
+    def beside(self, name: str) -> TableName:
+        """How a table of this name is called that is in the same schema."""
+        return TableName(name, self.schema or "")
 
     @property
     def order(self) -> str:

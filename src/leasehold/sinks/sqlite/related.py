@@ -16,6 +16,7 @@ from leasehold.sinks.beside.related import RelatedTable, check_names, missing, n
 from leasehold.sinks.rules.columns import on_conflict, quoted
 from leasehold.sinks.rules.related import EntityStep, Gone, Row
 from leasehold.sinks.rules.table import TableSpec, folded
+from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.rules.values import convert
 from leasehold.sinks.sqlite import states
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
@@ -25,17 +26,19 @@ from leasehold.sinks.sqlite.shape import Layout
 def check(connection: sqlite3.Connection, spec: TableSpec, tables: Collection[str]) -> None:
     """See `RelatesTables`."""
     check_names(spec, tables)
-    for name in tables:
+    for table in tables:
+        name = _name_of(table)
         query = "SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
         if (found := connection.execute(query, (name,)).fetchone()) is None:
-            raise missing(spec, name)
+            raise missing(spec, table)
         if found[0] == "view":
-            raise ConfigError("related", name, "it is a view", "Name a table")
+            raise ConfigError("related", table, "it is a view", "Name a table")
 
 
-def shown(connection: sqlite3.Connection, spec: TableSpec, name: str) -> RelatedTable:
+def shown(connection: sqlite3.Connection, spec: TableSpec, table: str) -> RelatedTable:
     """See `RelatesTables`."""
-    check(connection, spec, [name])
+    check(connection, spec, [table])
+    name = _name_of(table)
     columns = _columns(connection, name)
     given = tuple(one for one, computed in columns.items() if not computed)
     found = RelatedTable(given, tuple(tuple(sorted(keys)) for keys in _unique(connection, name)))
@@ -44,7 +47,7 @@ def shown(connection: sqlite3.Connection, spec: TableSpec, name: str) -> Related
             connection.execute(f"EXPLAIN {statement}", [None] * places)
         except sqlite3.OperationalError as error:
             raise SchemaMismatch(
-                f"SQLite cannot write to the table {name} as it is: {error}. Correct its indexes or triggers"
+                f"SQLite cannot write to the table {table} as it is: {error}. Correct its indexes or triggers"
             ) from error
     return found
 
@@ -102,7 +105,7 @@ class Steps:
         values = [_bound(row.table, name, value) for name, value in row.values.items()]
         if isinstance(row, Gone):
             terms = " AND ".join(f"{quoted(name)} = ?" for name in row.values)
-            self._execute(f"DELETE FROM {quoted(row.table)} WHERE {terms}", values)
+            self._execute(f"DELETE FROM {quoted(_name_of(row.table))} WHERE {terms}", values)
             return
         own = {folded(name) for name, computed in columns.items() if computed}
         if taken := [name for name in row.values if folded(name) in own]:
@@ -111,7 +114,7 @@ class Steps:
             raise UsageError(no_unique_index(row))
         others = [quoted(name) for name in row.values if name not in row.keys]
         self._execute(
-            f"INSERT INTO {quoted(row.table)} ({', '.join(map(quoted, row.values))}) "
+            f"INSERT INTO {quoted(_name_of(row.table))} ({', '.join(map(quoted, row.values))}) "
             f"VALUES ({', '.join('?' * len(values))}) {on_conflict(map(quoted, row.keys), others)}",
             values,
         )
@@ -123,7 +126,7 @@ class Steps:
     def _columns_of(self, table: str) -> dict[str, bool]:
         """The names of its columns, and whether the table computes them."""
         if table not in self._columns:
-            found = _columns(self._connection, table)
+            found = _columns(self._connection, _name_of(table))
             if not found:
                 raise UsageError(str(missing(self._spec, table)))
             self._columns[table] = found
@@ -131,8 +134,13 @@ class Steps:
 
     def _unique_of(self, table: str) -> list[set[str]]:
         if table not in self._unique:
-            self._unique[table] = _unique(self._connection, table)
+            self._unique[table] = _unique(self._connection, _name_of(table))
         return self._unique[table]
+
+
+def _name_of(table: str) -> str:
+    """The name of a related table. Raises `ConfigError` for one with a schema."""
+    return TableName.parse(table, "related").without_schema("SQLite", "related")
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:

@@ -67,6 +67,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     features = ALL - {SHARED_TABLES}
 
     def __init__(self, path: Path, spec: TableSpec, *, timeout: float = 10.0, clock: Clock | None = None) -> None:
+        spec.called.without_schema("SQLite")
         super().__init__(spec, str(path), clock)
         self._path = path
         self._timeout = timeout

@@ -179,7 +179,9 @@ class HandledOnSpark:
                 f"Keep leases in aztable://, redis://, postgresql:// or sqlite:///, or {self._named.plain}",
             )
         spec = self._table.sink.spec
-        self.met_by_loop = MetTable(spec.name, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks)
+        self.met_by_loop = MetTable(
+            spec.called, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks
+        )
         """Whose it is, for a loop."""
         self._tasks: HandlerTasks | None = None
         self._due: dict[tuple[str, int], float] = {}
@@ -291,7 +293,9 @@ class HandledOnSpark:
                     outages.append(error)
         result = self._counted()
         if tell is not None:
-            tell(TableApplied(table.sink.spec.name, counts_of(result), time.monotonic() - started, result.seconds))
+            tell(
+                TableApplied(str(table.sink.spec.called), counts_of(result), time.monotonic() - started, result.seconds)
+            )
         if outages:
             raise outages[0]
         return result

@@ -190,7 +190,7 @@ class MicroBatch:
     def begin_apply(self, table: MetTable) -> None:
         """Refuse to apply the batch to a table that has it, or that is not this loop's to fill."""
         if any(map(table.is_same, self._applied)):
-            raise applied_already(f"batch {self.id}", table.name)
+            raise applied_already(f"batch {self.id}", str(table.name))
         self._meet(table)
         self._jobs.forget()  # what else was evaluated of the batch says nothing of what is applied
 

@@ -165,16 +165,16 @@ class QueryBatches:
         read = None
         if run:
             identity = self._identity()
-            APPLIED.check(run, identity, self._spec.name, batch)
+            APPLIED.check(run, identity, str(self._spec.called), batch)
             read = _read_by_query(df)
         if read is None:
-            check_marks(self._spec.name, schema)
+            check_marks(str(self._spec.called), schema)
         elif origin is None:
             origin = next(map(self._checked, _origins_of_query(df)), None)
         before = signals()
         try:
             with watched(df, batch, STALL if origin is None else origin.stall_timeout), unless_stopped(df, batch):
-                yield QueryBatch(self._spec.name, read, lambda: APPLIED.note(run, identity, batch))
+                yield QueryBatch(str(self._spec.called), read, lambda: APPLIED.note(run, identity, batch))
         except Exception as error:
             say_what_cannot_be_computed(error, batch, before)
             raise

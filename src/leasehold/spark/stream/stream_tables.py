@@ -36,7 +36,7 @@ def check_same_reader(spec: TableSpec, other: TableSpec) -> None:
         raise ConfigError(
             "pipeline",
             other.pipeline,
-            f"the tables of one query belong to one pipeline and one consumer group, and {spec.name} belongs "
+            f"the tables of one query belong to one pipeline and one consumer group, and {spec.called} belongs "
             f"to {spec.pipeline!r} and {spec.consumer_group!r}",
             "Name the same in both, or read for the other by a query of its own",
         )
@@ -48,7 +48,7 @@ def check_origin(origin: Origin, spec: TableSpec, identity: Callable[[], str]) -
         raise ConfigError(
             "consumerGroup",
             origin.consumer_group,
-            f"the rows were read as this consumer group, and the table {spec.name} keeps watermarks of "
+            f"the rows were read as this consumer group, and the table {spec.called} keeps watermarks of "
             f"{spec.consumer_group!r}",
             "Name the same consumer group in both",
         )
@@ -57,7 +57,7 @@ def check_origin(origin: Origin, spec: TableSpec, identity: Callable[[], str]) -
             "pipeline",
             origin.pipeline or None,
             f"the rows were read for {'this pipeline' if origin.pipeline else 'no pipeline by name'}, and the table "
-            f"{spec.name} belongs to {spec.pipeline!r}: what reads the same consumer group for something else would "
+            f"{spec.called} belongs to {spec.pipeline!r}: what reads the same consumer group for something else would "
             "get the other part of the events",
             REMEDY,
         )
@@ -65,7 +65,7 @@ def check_origin(origin: Origin, spec: TableSpec, identity: Callable[[], str]) -
         raise ConfigError(
             "tables",
             f"{len(origin.tables)} of them",
-            f"the stream was not told that its rows go to the table {spec.name}: two queries that read one consumer "
+            f"the stream was not told that its rows go to the table {spec.called}: two queries that read one consumer "
             "group for two tables would each get a part of the events",
             f"{REMEDY}. A query that fills several tables names all of them: one.stream_options(other). A query of "
             "its own needs a consumer group of its own",

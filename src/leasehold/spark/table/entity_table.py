@@ -57,7 +57,7 @@ class EntityTable:
 
     `url` is `sqlite:///relative/to/base` (default: the working directory), `sqlite:////absolute` or
     `postgresql://…`. A file and the table are made when they are missing, the table from the columns of the first
-    DataFrame.
+    DataFrame. In Postgres the name of the table may have its schema before it: `sales.flights` (docs/table.md).
 
     pipeline        the table belongs to the pipeline of this name; another one is refused
     mode, keys      `upsert`, the default, keeps the last event of each key; `append` every event, and takes no keys
@@ -114,7 +114,7 @@ class EntityTable:
             require(self._sink, EVOLUTION, "schema_evolution")
         if self.deduplication is not None:
             require(self._sink, DUPLICATES, "deduplicate_by")
-        self.met_by_loop = MetTable(table, pipeline, consumer_group, self.sink_identity, self.watermarks)
+        self.met_by_loop = MetTable(spec.called, pipeline, consumer_group, self.sink_identity, self.watermarks)
         """Whose it is, for a loop."""
         self.notices = runtime.notices
         """Who hears of each batch of a query that is applied (`TableApplied`). A loop tells its own subscribers."""
@@ -165,7 +165,7 @@ class EntityTable:
         with self._of_queries.around(df, number) as query:
             result = self.write(query.check(self._rows_of_query(df)))
             query.done()
-        logger.debug("table %s: batch %d: %s", self._sink.spec.name, number, result)
+        logger.debug("table %s: batch %d: %s", self._sink.spec.called, number, result)
 
     def unseen(self, df: DataFrame, batch: LoopBatch | int) -> Unseen:
         """What of `df` the table has not seen, evaluated now, for another sink beside the table.
@@ -221,10 +221,10 @@ class EntityTable:
         """
         if rejected is not None and self._of_queries.check_origin(schema_of(rejected)) is not None and run_of(rejected):
             raise UsageError(
-                f"the rejected events for the table {self._sink.spec.name} would be read by themselves, also where the "
-                "DataFrame is persisted and Spark has lost a part of it. Where the partition is taken away, or events "
-                "are removed, between the two, those that come too late would be lost. Give apply() one DataFrame of "
-                "all events, and the table reject_by"
+                f"the rejected events for the table {self._sink.spec.called} would be read by themselves, also where "
+                "the DataFrame is persisted and Spark has lost a part of it. Where the partition is taken away, or "
+                "events are removed, between the two, those that come too late would be lost. Give apply() one "
+                "DataFrame of all events, and the table reject_by"
             )
         batch = self._rows_of_query(df)
         if rejected is not None:

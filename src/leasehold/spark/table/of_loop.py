@@ -18,6 +18,7 @@ from leasehold.notices import Notice
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import folded
+from leasehold.sinks.rules.table_name import TableName
 from leasehold.spark.table.expressions import Prepared
 from leasehold.spark.table.identities import Deduplication
 
@@ -40,15 +41,15 @@ def batch_id(ranges: Sequence[EventRange]) -> str:
 class MetTable:
     """An entity table as a loop meets it: its name, whose it is, and ways to ask for its identity and watermarks."""
 
-    name: str
+    name: TableName
     pipeline: str
     consumer_group: str
     identity: Callable[[], str]
     watermarks: Callable[[str], Mapping[str, Watermark]]
 
     def is_same(self, other: MetTable) -> bool:
-        """Whether both are one table: one name may be in two databases, and one database has names in any case."""
-        return folded(self.name) == folded(other.name) and self.identity() == other.identity()
+        """Whether both are one table: a name may be in two databases, and stand with its schema or alone."""
+        return folded(self.name.name) == folded(other.name.name) and self.identity() == other.identity()
 
 
 class EvaluatesRows(Protocol):

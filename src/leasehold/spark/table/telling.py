@@ -23,7 +23,7 @@ def apply_and_tell(sink: Sink, batch: Batch, level_of: LevelOf | None, tell: Cal
     """Apply a batch, and tell what became of it and how long it took, with what was waited for."""
     started = time.monotonic()
     result = sink.apply(batch, level_of)
-    tell(TableApplied(sink.spec.name, counts_of(result), time.monotonic() - started, result.seconds))
+    tell(TableApplied(str(sink.spec.called), counts_of(result), time.monotonic() - started, result.seconds))
     return result
 
 
@@ -31,8 +31,8 @@ def say_all_rejected(spec: TableSpec, batch: Batch, result: BatchResult) -> None
     """Warn that not one row of a batch was good, with the first reason."""
     logger.warning(
         "table %s: all %d rows of a batch were rejected, and none was applied; %s has them, with the reasons%s",
-        spec.name,
+        spec.called,
         result.rejected,
-        spec.rejected,
+        spec.beside(spec.rejected),
         "" if batch.rejected is None else f" (the first: {printable(str(batch.rejected['reason'][0]))})",
     )

@@ -35,7 +35,7 @@ def check_spec(spec: TableSpec) -> None:
 def filled_by_hub(spec: TableSpec, hub: str) -> ConfigError:
     """Neither the hub's events nor the queue's messages would see the other's changes."""
     rule = f"it is filled with events of the hub {hub}, and a table has one way to be filled"
-    return ConfigError("table", spec.name, rule, "Give the queue's messages a table of their own")
+    return ConfigError("table", str(spec.called), rule, "Give the queue's messages a table of their own")
 
 
 def rejected_row(message: ParkedMessage, reason: str) -> Rejected:

@@ -44,7 +44,7 @@ def known_key(spec: TableSpec, text: object) -> Key | None:
             logger.warning(
                 "table %s: what is parked under the key %s is tried by nobody (%s). `leasehold parked list` shows it, "
                 "and `leasehold parked drop` removes it",
-                *(spec.name, _short(text), error),
+                *(spec.called, _short(text), error),
             )
         return None
 
