@@ -97,7 +97,7 @@ def ordering_column(spec: TableSpec, columns: Iterable[str]) -> str | None:
 def no_order(spec: TableSpec, own: OwnValue, value: object) -> SchemaMismatch:
     """The error for a row whose own value cannot be compared (rule 6)."""
     return SchemaMismatch(
-        f"the table {spec.name} has a row with {value} in {own.column}, and no event of its key is remembered. "
+        f"the table {spec.called} has a row with {value} in {own.column}, and no event of its key is remembered. "
         f"sequence_by names this column, and such a value cannot be compared with a {own.type}, so nobody can say "
         f"whether an event is later than the row. Write the column's values as Leasehold does (docs/table.md), or set "
         "them to NULL, by which every event is later"
@@ -107,7 +107,7 @@ def no_order(spec: TableSpec, own: OwnValue, value: object) -> SchemaMismatch:
 def unordered_rows(spec: TableSpec, rows: int) -> str:
     """What it means that a table has this many rows of whose keys no event is remembered, and that do not count."""
     return (
-        f"{spec.name} has rows of whose keys no event is known yet ({rows:,}), and sequence_by ({spec.sequence_by}) "
+        f"{spec.called} has rows of whose keys no event is known yet ({rows:,}), and sequence_by ({spec.sequence_by}) "
         "names no column that is written: the first event of each of these keys replaces its row, even an event that "
         "is older than the row. Let sequence_by name a column of the table, if rows are to count by what they hold"
     )
