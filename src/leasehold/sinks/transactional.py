@@ -31,20 +31,13 @@ from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Features, LevelOf, SinkFeature
 from leasehold.sinks.beside.changes import BesideRows
+from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.features import DUPLICATES, OUTBOX, PARKING, RELATED, VERSIONS, require
 from leasehold.sinks.rules import claims, fence
 from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
-from leasehold.sinks.rules.columns import stored_fields
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.remembered_order import (
-    OwnValue,
-    check_order,
-    check_spec,
-    order_of,
-    ordering_column,
-    unordered_rows,
-)
+from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of, unordered_rows
 from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
 from leasehold.sinks.transactions import EachRowNeeded, TableTransaction
 
@@ -187,24 +180,10 @@ class TransactionalSink(ABC, Generic[T]):
         with self._claimed() as transaction:
             transaction.fit(schema)
             check_spec(transaction.recorded_order(), self.spec)  # behind it, as in a batch: both may wait for a lock
-            rows = self._uncounted_rows(transaction, schema)
+            rows = uncounted_rows(transaction, self.spec, schema, self._where)
         self._fitted = schema
         if rows:
             logger.warning("%s", unordered_rows(self.spec, rows))
-
-    def _uncounted_rows(self, transaction: T, schema: pa.Schema) -> int:
-        """Before the first event, after `fit`: how many rows do not count by their own values (`remembered_order`).
-
-        Raises `SchemaMismatch` for one that would, and cannot be compared.
-        """
-        recorded = transaction.recorded_order()
-        if self.spec.sequence_by is None or self.spec.spread or not (recorded.is_open and recorded.rows_count):
-            return 0
-        column = ordering_column(self.spec, [field.name for field in stored_fields(self.spec, schema, self._where)])
-        if column is None:
-            return transaction.rows()
-        transaction.check_own_values(OwnValue(column, schema.field(column).type))
-        return 0
 
     def identity(self) -> str:
         """The UUID of this pipeline's table, made on first use and lost only with the database."""

@@ -35,6 +35,7 @@ from leasehold.postgres.connections import Connection, Connections, Errors, Roll
 from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import LevelOf, Sink, TableContents
 from leasehold.sinks.beside import contents, record
+from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
@@ -188,7 +189,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
                 added = transaction.added
                 if trial and there and not added and transaction.checked is not None:
                     write_a_row(transaction.session, transaction.checked.layout)
-                rows = self._uncounted_rows(transaction, schema) if there else 0
+                rows = uncounted_rows(transaction, self.spec, schema, "Postgres") if there else 0
             check_spec(transaction.recorded_order(), self.spec)
             raise _Looked
         return Compared(there, added, rows)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from leasehold.errors import SinkError
 from leasehold.sinks.beside import record
+from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.shape import exists, fit
@@ -31,10 +32,9 @@ def compare(
     path: Path,
     spec: TableSpec,
     begin: Callable[[], AbstractContextManager[SqliteTransaction]],
-    uncounted: Callable[[SqliteTransaction, pa.Schema], int],
     schema: pa.Schema | None,
 ) -> Compared:
-    """See `ComparesSchema`: all answers. `begin` opens a transaction of the sink, and `uncounted` looks at its rows."""
+    """See `ComparesSchema`: all answers. `begin` opens a transaction of the sink."""
     if not path.exists():
         if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
             raise SinkError(f"{path} cannot be made: {path.parent} is no folder that this user may write to")
@@ -50,6 +50,6 @@ def compare(
         if schema is not None:
             transaction.layout(schema)
             added = transaction.added
-            rows = uncounted(transaction, schema) if there else 0
+            rows = uncounted_rows(transaction, spec, schema, "SQLite") if there else 0
         raise _Undone
     return Compared(there, added, rows)

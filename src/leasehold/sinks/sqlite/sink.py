@@ -91,7 +91,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         return self._compared(schema).uncounted
 
     def _compared(self, schema: pa.Schema | None) -> Compared:
-        return compare(self._path, self.spec, self._claimed, self._uncounted_rows, schema)
+        return compare(self._path, self.spec, self._claimed, schema)
 
     def recorded_identity(self) -> str | None:
         """See `ComparesSchema`."""
