@@ -18,6 +18,7 @@ from leasehold.testing.sinks import (
     ParkingContract,
     RejectedContract,
     SinkContract,
+    SkippingContract,
     StatesContract,
 )
 from tests.sinks.databases import InNamedSchema, OnPostgres, OnSqlite
@@ -30,6 +31,10 @@ class TestSqliteSink(OnSqlite, SinkContract):
 
 
 class TestRejectedRowsOfSqlite(OnSqlite, RejectedContract):
+    pass
+
+
+class TestSkippingOnSqlite(OnSqlite, SkippingContract):
     pass
 
 
@@ -120,6 +125,10 @@ class TestParkingOnPostgres(OnPostgres, ParkingContract):
 
 
 class TestForgettingOnPostgres(OnPostgres, ForgettingContract):
+    pass
+
+
+class TestSkippingOnPostgres(OnPostgres, SkippingContract):
     pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from leasehold.handlers.contract import EntityEvent, Retry, entity
 from leasehold.handlers.settings import Failures
 from leasehold.handlers.table import Retries
 from leasehold.runtime import Runtime
+from leasehold.sinks.features import SKIPPING, require
+from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.spark.handlers.committing import CommittingTable
 from leasehold.spark.handlers.lanes import Lane
-from leasehold.spark.handlers.tasks import EventOfPartition
+from leasehold.spark.handlers.tasks import EventOfPartition, answers
 from leasehold.testing.clock import ManualClock
 
 
@@ -32,20 +35,58 @@ def lane(first: int, *events: tuple[str, bool]) -> Lane:
     return Lane("h", "0", 1, given, first, first + len(events), first)
 
 
-def test_a_parked_event_that_is_tried_with_a_batch_makes_none_of_it_a_replay(tmp_path: Path) -> None:
-    clock = ManualClock()
-    table = CommittingTable(
+def table_in(folder: Path, **more: Any) -> CommittingTable:
+    """The table of `second_time`."""
+    return CommittingTable(
         second_time,
-        f"sqlite:////{tmp_path}/table.db",
+        f"sqlite:////{folder}/table.db",
         None,
         table="accounts",
         pipeline="p",
         schema="account STRING, late BOOLEAN",
         state="account STRING, events BIGINT",
-        failures=Failures(retries=Retries(first=1.0, longest=1.0)),
-        runtime=Runtime(clock=clock),
+        **more,
     )
-    with closing(table):
+
+
+def note(table: CommittingTable, number: int) -> None:
+    """As another process does it."""
+    skips = require(table.sink, SKIPPING, "a test")
+    assert skips.note_skip(SkipNote("h", "0", number, b"{}", "{}", "it breaks", "ada@tower")).passed is None
+
+
+def test_what_tasks_have_computed_before_an_event_was_noted_to_be_skipped_is_computed_again(tmp_path: Path) -> None:
+    """So it is with any other change beside a batch, which moves no watermark: the count of changes tells."""
+    with closing(table_in(tmp_path)) as table:
+        batch = lane(0, ("a", False), ("a", False), ("a", False))
+        first = table.piece(batch)
+        assert first is not None
+        note(table, 1)
+        mark, piece = first
+        done = answers(table.call(), piece).done
+        assert len(piece.events) == 3
+        table.ahead = {"0": (mark, done)}
+        table.take(batch)
+        assert (table.result.applied, table.result.rejected) == (2, 1)
+        later = table.piece(lane(0, ("a", False)))
+        assert later is None
+        with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+            assert connection.execute("SELECT account, events FROM accounts").fetchall() == [("a", 2)]
+            assert connection.execute("SELECT sequence_number FROM accounts_rejected").fetchall() == [(1,)]
+
+
+def test_tasks_are_given_no_event_that_is_noted_to_be_skipped(tmp_path: Path) -> None:
+    with closing(table_in(tmp_path)) as table:
+        note(table, 1)
+        found = table.piece(lane(0, ("a", False), ("a", False), ("a", False)))
+        assert found is not None
+        assert [event.sequence_number for event in found[1].events] == [0, 2]
+
+
+def test_a_parked_event_that_is_tried_with_a_batch_makes_none_of_it_a_replay(tmp_path: Path) -> None:
+    clock = ManualClock()
+    retries = Failures(retries=Retries(first=1.0, longest=1.0))
+    with closing(table_in(tmp_path, failures=retries, runtime=Runtime(clock=clock))) as table:
         table.take(lane(0, ("a", True), ("b", False)))
         assert (table.result.applied, table.result.replayed) == (1, 0)
         clock.advance(60)

@@ -7,13 +7,16 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from leasehold.errors import StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Ask, Event, Presence
 from leasehold.spark.loop.feed import Feed
+from leasehold.spark.loop.orders import task_order
 from leasehold.spark.loop.settings import loop_settings
+from leasehold.spark.loop.tasks import ReadSpec, Tally, run_task
 from leasehold.spark.plan.share import Share
 from leasehold.testing.clock import ManualClock
 from tests.spark.places import QUICK
@@ -220,3 +223,21 @@ def test_checkpoints_wait_for_their_store_which_is_tried_now_and_then_and_said_o
     assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]
     said = [message for message in caplog.messages if message.startswith("checkpoints")]
     assert said == ["checkpoints wait until their store is there: away", "checkpoints are written again"]
+
+
+def test_tasks_are_told_which_events_of_their_ranges_are_to_be_skipped(hub: LogHub, share: Share) -> None:
+    noted = {"0": frozenset({9, 3, 1}), "1": frozenset({0})}
+    settings = loop_settings({"hub": "log:///x", "store": "sqlite:///x", "max_events_per_trigger": 5})
+    feed = Feed(share, settings, lambda: noted)
+    hub.send([Event(b"%d" % number) for number in range(12)], partition="0")
+    for expected in ([1, 3], [9], []):
+        ranges = feed.next()
+        order = feed.order(ranges, 1)
+        assert order.skipped == ({"0": expected} if expected else {})
+        task, tally = task_order(order.text(), 0), Tally({}, {}, [])
+        read = pa.Table.from_batches(run_task(ReadSpec(hub.url, ("body", "sequenceNumber"), 100), task, tally))
+        (one,) = ranges
+        left = [number for number in range(one.begin, one.end) if number not in expected]
+        assert read["sequenceNumber"].to_pylist() == left
+        assert tally.events == {"0": len(one)}, "they were read"
+        feed.committed(ranges)

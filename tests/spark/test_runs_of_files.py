@@ -54,6 +54,30 @@ def test_a_run_that_is_to_stop_at_errors_names_the_batch(tmp_path: Path, new_run
     place.kind.close()
 
 
+def test_a_run_goes_on_behind_an_event_that_is_skipped(tmp_path: Path, new_run: NewRun) -> None:
+    """Which its transform cannot compute and is not given, and another that the table refuses."""
+    place = Place(tmp_path, Log(tmp_path, 2))
+    place.send("1", '{"id":"a","n":1}', '{"id":"b","n":0}', '{"id":"c","n":3}')
+    never_zero = "IF(n > 0, n, CAST(raise_error('never zero') AS BIGINT)) AS checked"
+    place.write(fence=f"{FENCE}, {never_zero}", on_error="stop")
+    with pytest.raises(PipelineFailed, match="never zero"):
+        new_run(tmp_path / "p.toml").run(threading.Event())
+    because = ("--because", "a test")
+    assert place.command("skip", "p.toml", "--event", "1:1", *because).returncode == 0
+    done = new_run(tmp_path / "p.toml").run(threading.Event())
+    assert (done.totals.applied, done.totals.rejected) == (2, 1)
+    place.send("0", '{"id":"a","n":9}', '{"id":"d","n":4}')
+    with pytest.raises(PipelineFailed, match="was last written from partition 1, and event 0 of partition 0"):
+        new_run(tmp_path / "p.toml").run(threading.Event())
+    assert place.command("skip", "p.toml", "--event", "0:0", *because).returncode == 0
+    done = new_run(tmp_path / "p.toml").run(threading.Event())
+    assert (done.totals.applied, done.totals.rejected) == (1, 1)
+    assert place.query("SELECT id, n FROM entities ORDER BY id") == [("a", 1), ("c", 3), ("d", 4)]
+    rejected = place.query("SELECT partition, sequence_number, CAST(body AS TEXT) FROM entities_rejected ORDER BY 1, 2")
+    assert rejected == [("0", 0, '{"id":"a","n":9}'), ("1", 1, '{"id":"b","n":0}')]
+    place.kind.close()
+
+
 def test_a_stop_leaves_a_batch_for_which_the_hub_does_not_answer(
     tmp_path: Path, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "dashboard": ("leasehold.cli.dashboard:dashboard", "Show what pipelines do, as a page in a browser."),
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
+    "skip": ("leasehold.cli.skip:skip", "Have an event left out that its partition cannot get past."),
     "rejected": (
         "leasehold.cli.rejected:rejected",
         "List the rejected events of a pipeline, try them again, or drop them.",

@@ -20,7 +20,7 @@ from leasehold.cli.options.selection import (
     limit,
     shown_body,
 )
-from leasehold.cli.output import Column, Output, Result, Table, short
+from leasehold.cli.output import Column, Output, Result, Table, short, utc
 from leasehold.errors import MissingDependency
 from leasehold.printable import counted
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from leasehold.operations.rejected import Lost
     from leasehold.pipeline_file import PipelineFile
+    from leasehold.sinks.base import Sink
     from leasehold.sinks.beside.set_aside.contract import RejectedRow, RejectedRows, Selection
 
 REASONS = (
@@ -56,6 +57,13 @@ DROPPED = (
     Column("droppedFor", "Was dropped", text=short),
     Column("droppedAt", "Dropped at"),
 )
+SKIPS = (
+    *ROWS[:3],
+    Column("because", "To be skipped", text=short),
+    Column("notedBy", "Said by"),
+    Column("notedAt", "At"),
+    *ROWS[6:8],
+)
 LOST = (
     *ROWS[:3],
     Column("reason", "Cannot be tried again"),
@@ -80,10 +88,17 @@ def rejected() -> None:
 def list_(asked: Asked, limit: int, output: Output) -> None:
     """Count the rejected rows by reason, and list them. What this shows first, `list`, may be left out.
 
+    Behind them stand the events that a person has noted to be skipped (`leasehold skip`) and that no batch has come to
+    yet, whatever the choice of rows.
+
     Row counts the rows that the transform has made of an event, from 0. A body is cut here, and whole in `show` and in
     JSON; one that is not UTF-8 text is in base64 there, and `bodyEncoding` says so.
     """
-    pipeline, rows, chosen = _opened(asked)
+    from leasehold.operations.rejected import rejected_rows_of
+
+    pipeline, sink, chosen = asked.opened(lambda sink: sink)
+    rows = rejected_rows_of(sink)
+    skips = _skips(sink)
     reasons = rows.reasons(chosen, limit)
     listed = rows.rows(chosen, limit)
     counts = Table("reasons", REASONS, [[one.reason, one.rows, one.first, one.last] for one in reasons])
@@ -91,13 +106,29 @@ def list_(asked: Asked, limit: int, output: Output) -> None:
     table = Table("rejected", ROWS, [[record[column.key] for column in ROWS] for record in records])
     if not listed:
         summary = "no such event is rejected" if asked.some else "nothing is rejected"
-        output.show(Result(summary, {"pipeline": pipeline.name}, None, (counts, table)))
+        summary += _said_of(skips)
+        output.show(Result(summary, {"pipeline": pipeline.name}, None, (counts, table, skips)))
         return
     all_reasons = len(reasons) < limit
     summary = f"{counted(sum(one.rows for one in reasons), 'rejected row')} of {pipeline.name}"
     summary += "" if all_reasons else f", of the {limit} most frequent reasons"
     summary += f"; the first {limit} are listed" if len(listed) == limit else ""
-    output.show(Result(summary, {"pipeline": pipeline.name}, counts, (table,)))
+    summary += _said_of(skips)
+    output.show(Result(summary, {"pipeline": pipeline.name}, counts, (table, skips)))
+
+
+def _skips(sink: Sink) -> Table:
+    """The events that are noted to be skipped."""
+    from leasehold.sinks.features import SKIPPING, offered
+
+    found = offered(sink, SKIPPING)
+    notes = [] if found is None else found.skip_notes()
+    said = [[*note.event, note.because, note.noted_by, utc(note.noted_at), *shown_body(note.body)] for note in notes]
+    return Table("toSkip", SKIPS, said)
+
+
+def _said_of(skips: Table) -> str:
+    return f"; {counted(len(skips.rows), 'event')} to be skipped" if skips.rows else ""
 
 
 @rejected.command()

@@ -120,8 +120,9 @@ def status(
     and Spark is not needed either.
 
     Below the table stands what is set aside beside the entity table: rejected rows, how many of them are dead letters
-    of a handler, and parked events (rejected, deadLetters, parked, oldestParked and nextRetry in JSON, null where the
-    entity table cannot be asked).
+    of a handler, events that a person has noted to be skipped and no batch has come to yet, and parked events
+    (rejected, deadLetters, toSkip, parked, oldestParked and nextRetry in JSON, null where the entity table cannot be
+    asked).
 
     --watch shows all that live on a terminal, with lags over time, and moves and take-overs with the reason as they
     happen. Where the output is no terminal, each look is printed after the other.
@@ -246,6 +247,7 @@ def _facts_of_aside(counts: SetAsideCounts | None) -> dict[str, object]:
     return {
         "rejected": counts and counts.rejected,
         "deadLetters": counts and counts.dead_letters,
+        "toSkip": counts and counts.to_skip,
         "parked": counts and counts.parked,
         "oldestParked": counts and counts.oldest_parked,
         "nextRetry": counts and counts.next_retry,
@@ -261,6 +263,8 @@ def _said_of_aside(counts: SetAsideCounts, at: float) -> str:
     if counts.rejected:
         said += f"\n{counted(counts.rejected, 'rejected row')}"
         said += f", {plain(counts.dead_letters)} of dead letters" if counts.dead_letters else ""
+    if counts.to_skip:
+        said += f"\n{counted(counts.to_skip, 'event')} to be skipped: see `leasehold rejected`"
     if counts.parked:
         said += f"\n{counted(counts.parked, 'parked event')}"
         if counts.oldest_parked is not None:

@@ -17,6 +17,7 @@ from leasehold.handlers.spread import BEHIND
 from leasehold.leases.lease import EntityLease
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.beside.parking.contract import KeepsParked
+from leasehold.sinks.beside.skipping.contract import SkipsEvents
 from leasehold.sinks.rules.fence import Watermark
 
 
@@ -25,10 +26,11 @@ class KnownPartition:
     """What this process knows of a partition at one owner level, for the one thread that works on it.
 
     `waiting` are the entities that have parked events, with when to try the first, as of the count `changes`; None if
-    they have to be read. `not_before`, after `outages` in a row, is when parked events are tried again. Those behind
-    another partition's are looked at after `behind` seconds. `refused` are the events of the batch at hand that
-    the database refuses; with `by_steps` it is given the state that each of them leaves. `limit` is how
-    long the calls of a batch may hang, `leases` are those that it holds, `left` is what others have left.
+    they have to be read. `noted` are the events to be skipped, as of the count `noted_at`. `not_before`, after
+    `outages` in a row, is when parked events are tried again. Those behind another partition's are looked at after
+    `behind` seconds. `refused` are the events of the batch at hand that the database refuses; with `by_steps` it is
+    given the state that each of them leaves. `limit` is how long the calls of a batch may hang, `leases` are those
+    that it holds, `left` is what others have left.
     """
 
     owner_level: int
@@ -38,6 +40,8 @@ class KnownPartition:
     outcomes: Outcomes = field(default_factory=Outcomes)
     waiting: dict[Key, float] | None = None
     changes: int = 0
+    noted: frozenset[int] | None = None
+    noted_at: int = 0
     outages: int = 0
     not_before: float = 0.0
     behind: float = BEHIND[0]
@@ -60,6 +64,14 @@ class KnownPartition:
             }
             self.changes = mark.changes
         return self.waiting
+
+    def to_skip(self, skips: SkipsEvents | None, hub: str, partition: str, mark: Watermark) -> frozenset[int]:
+        """The events that a person has noted to be skipped, as of `mark` or later: then a commit under `mark` is
+        outdated. Those that were skipped since may be among them."""
+        if self.noted is None or self.noted_at != mark.changes:
+            self.noted = frozenset() if skips is None else skips.noted(hub).get(partition, frozenset())
+            self.noted_at = mark.changes
+        return self.noted
 
     def for_guest(self, owner_level: int) -> KnownPartition:
         """What is known of another partition, by who holds the leases of this one's batch."""

@@ -10,9 +10,10 @@ Owns why an event takes effect once, though its handler may be called more often
    former owner commits; a later owner may, and then this owner's commit is refused.
 2. Events at or below the watermark are not computed, states are read after it, and the commit moves it: what was
    computed from a state is committed only if no other owner has written since.
-3. What Leasehold writes or forgets beside (rejected events that are tried again, parked ones, `forget`, a reset) raises
-   the watermark's count of changes. A commit that finds another count, or another place, than those that the states
-   were read under commits nothing, and the batch is computed again. What a person writes in SQL is not seen.
+3. What Leasehold writes or forgets beside (rejected events that are tried again, parked ones, `forget`, a reset, the
+   note that an event is to be skipped) raises the watermark's count of changes. A commit that finds another count, or
+   another place, than those that the states were read under commits nothing, and the batch is computed again. So an
+   event that is noted to be skipped is computed by nobody whose commit counts. What a person writes in SQL is not seen.
 4. An event whose handler raises is parked in the commit that moves the watermark past it (`parking`, and
    `sinks.beside.parking`). The owner of its partition tries it again, with a batch and also when nothing comes, in
    commits of their own by the same rules (`parking.trying`). A new owner finds what the former has parked, once it has
@@ -34,7 +35,7 @@ their lock, that another one has changed meanwhile (`spread`, `sinks.beside.vers
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -62,6 +63,7 @@ from leasehold.handlers.telling import failed, say_parked, unavailable
 from leasehold.runtime import Runtime
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import LevelOf, Sink
+from leasehold.sinks.features import SKIPPING, offered
 from leasehold.sinks.rules.batch import Batch, Versioned
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
@@ -139,6 +141,7 @@ class HandledTable(TriesParked):
         )
         self.sink: Sink = open_sink(url, spec, base=runtime.base)
         self._states, self._parks = kept_by(self.sink)
+        self._skips = offered(self.sink, SKIPPING)
         self.sink.check(with_fence(self._state))
         self._related = check_related(self.sink, writes.related)
         self._states.check_states(referred=bool(writes.related))
@@ -250,9 +253,15 @@ class HandledTable(TriesParked):
             known.tried = done.failed.sequence_number, done.failed.delivery
             raise failed(self._handler, done)
 
+    def _is_new(self, batch: ReadBatch, mark: Watermark) -> Callable[[int], bool]:
+        """Whether the event of a number is to be computed: above the watermark, and not noted to be skipped."""
+        noted = self._of(batch).to_skip(self._skips, batch.hub, batch.partition, mark)
+        return lambda number: number > mark.sequence_number and number not in noted
+
     def _compute(self, batch: ReadBatch, mark: Watermark, again: int) -> Computed:
         known = self._of(batch)
-        new = [event for event in batch if event.sequence_number > mark.sequence_number]
+        is_new = self._is_new(batch, mark)
+        new = [event for event in batch if is_new(event.sequence_number)]
         number, tries = known.tried
         deliveries = [1 + again + (tries if event.sequence_number == number else 0) for event in new]
         return self._computed(batch, new, deliveries, waiting=known.waiting or (), goes_on=self._on_failure != "wait")

@@ -107,6 +107,8 @@ def _known(checkpoints: CheckpointStore, group: ConsumerGroup) -> dict[str, Chec
 
 def _check_level(partition: str, mark: Watermark, checkpoint: Checkpoint | None, remedy: str) -> None:
     level = 0 if checkpoint is None else checkpoint.owner_level
+    if checkpoint is None and mark == Watermark():
+        return  # nobody has been there: a person has noted an event to be skipped
     if mark.disputed or checkpoint is None or mark.owner_level > level:
         knows = "had gone back behind it" if mark.disputed else f"knows {level}"
         raise OwnerLevelWentBack(

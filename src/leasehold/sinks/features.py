@@ -30,6 +30,7 @@ from leasehold.sinks.beside.outbox.contract import KeepsOutbox
 from leasehold.sinks.beside.parking.contract import KeepsParked
 from leasehold.sinks.beside.related import RelatesTables
 from leasehold.sinks.beside.set_aside.contract import KeepsRejected
+from leasehold.sinks.beside.skipping.contract import SkipsEvents
 from leasehold.sinks.beside.versions import KeepsVersions
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "REJECTED",
     "RELATED",
     "SHARED_TABLES",
+    "SKIPPING",
     "STATES",
     "VERSIONS",
     "Features",
@@ -68,6 +70,9 @@ DUPLICATES: SinkFeature[Sink] = SinkFeature("DUPLICATES", "leaves out events tha
 REJECTED: SinkFeature[KeepsRejected] = SinkFeature(
     "REJECTED", "lists rejected events, tries them again, drops them, and counts what is set aside", KeepsRejected
 )
+SKIPPING: SinkFeature[SkipsEvents] = SinkFeature(
+    "SKIPPING", "leaves out events that a person has noted, and sets them aside", SkipsEvents
+)
 FORGETTING: SinkFeature[Forgets] = SinkFeature(
     "FORGETTING", "forgets an entity, and clears what is old beside its table", Forgets
 )
@@ -88,7 +93,7 @@ MESSAGES: SinkFeature[KeepsMessages] = SinkFeature(
 
 ALL: Features = frozenset(
     {
-        *(CONTENTS, COMPARISON, EVOLUTION, SHARED_TABLES, DUPLICATES, REJECTED, FORGETTING),
+        *(CONTENTS, COMPARISON, EVOLUTION, SHARED_TABLES, DUPLICATES, REJECTED, SKIPPING, FORGETTING),
         *(STATES, PARKING, VERSIONS, RELATED, OUTBOX, MESSAGES),
     }
 )

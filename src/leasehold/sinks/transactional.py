@@ -5,9 +5,10 @@ is applied twice or left out, whichever owner brings the batch and however often
 nothing of Spark, nor of SQL: a database brings a `TableTransaction`.
 
 In the transaction, in this order: see whose the table is; make or check the tables; lock the watermarks of the batch's
-partitions, read them and raise them to its owner levels; only then read what is known of its keys (of a spread table:
-lock the versions of its entities, and have those computed anew that have moved); write related rows with the states
-that they belong to, rows, rejected events, the memory of keys and the watermarks' new places.
+partitions, read them and raise them to its owner levels; only then read which of its events a person has had skipped,
+and what is known of its keys (of a spread table: lock the versions of its entities, and have those computed anew that
+have moved); write related rows with the states that they belong to, rows, rejected events, the memory of keys and the
+watermarks' new places.
 
 Whether a refused range is a zombie's is asked of the ownership store, which may take seconds. That is never
 done under the lock: the transaction is rolled back, the question put, and the transaction started anew.
@@ -32,13 +33,14 @@ from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Features, LevelOf, SinkFeature
 from leasehold.sinks.beside.changes import BesideRows
 from leasehold.sinks.beside.moved_in import uncounted_rows
-from leasehold.sinks.features import DUPLICATES, OUTBOX, PARKING, RELATED, VERSIONS, require
+from leasehold.sinks.beside.skipping.passing import NotesToPass
+from leasehold.sinks.features import DUPLICATES, OUTBOX, PARKING, RELATED, SKIPPING, VERSIONS, require
 from leasehold.sinks.rules import claims, fence
 from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of, unordered_rows
-from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.sinks.transactions import EachRowNeeded, TableTransaction
 
 logger = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class TransactionalSink(ABC, Generic[T]):
         self._clock = clock or SystemClock()
         self._identity: str | None = None
         self._untimely_said = False
+        self._noted = NotesToPass()
         self._none_whole = False  # as far as this object knows: then a batch of nothing has nothing to say
         self._fitted: pa.Schema | None = None  # the schema of the last batch that was applied
 
@@ -126,8 +129,9 @@ class TransactionalSink(ABC, Generic[T]):
             try:
                 with self._claimed() as transaction:
                     transaction.fit(batch.rows.schema)
-                    known = judged if level_of else None
-                    result = self._apply(transaction, batch, arrangement, known, each_row=each_row)
+                    result = self._apply(
+                        transaction, batch, arrangement, judged if level_of else None, each_row=each_row
+                    )
             except EachRowNeeded:
                 if each_row:
                     raise
@@ -215,8 +219,11 @@ class TransactionalSink(ABC, Generic[T]):
             transaction.forget_dropped()
             if anew:
                 transaction.forget_keys()
+            places = {(hub, name): mark.sequence_number for name, mark in marks.items()}
+            if SKIPPING in self.features:
+                transaction.drop_notes(places)
             if PARKING in self.features:
-                transaction.unpark_above({(hub, name): mark.sequence_number for name, mark in marks.items()})
+                transaction.unpark_above(places)
             if DUPLICATES in self.features:
                 transaction.identities_reach(None)
             transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
@@ -301,7 +308,7 @@ class TransactionalSink(ABC, Generic[T]):
             raise _Unjudged(unjudged)
         fence.check_gaps(str(self.spec.called), plan)
         # Levels first: from here on, no batch of a lower one gets past the watermark.
-        transaction.set_watermarks(_raised(stored, plan))
+        transaction.set_watermarks(fence.at_new_levels(stored, plan))
 
         beside = BesideRows(transaction)
         if plan.admitted and batch.parking is not None and not beside.has_what_was_tried(batch.parking):
@@ -310,10 +317,11 @@ class TransactionalSink(ABC, Generic[T]):
             if (now := beside.of_last_versions(batch)) is None:
                 return BatchResult(outdated=True)
             batch, arrangement = now, arrange(now)
-        kept = arrangement.admitted(plan)
+        notes = self._noted.of(transaction, stored, plan) if SKIPPING in self.features else []
+        kept = arrangement.admitted(plan).without(left_out := {note.event for note in notes})
         verdict = None
         if batch.identities is not None:
-            verdict = beside.judge_duplicates(batch.identities, plan, self._clock.wall())
+            verdict = beside.judge_duplicates(batch.identities, plan, self._clock.wall(), left_out)
             kept = kept.without(verdict.dropped)
         kind = kind_of_order(batch)
         if batch.related is not None and plan.admitted and (violations := beside.relate(batch.related)):
@@ -325,6 +333,8 @@ class TransactionalSink(ABC, Generic[T]):
         written = transaction.write(batch, kept, plan, table_order, self._clock.wall(), each_row=each_row)
         if batch.read_under is not None and (unwritten := written.refused(batch)):
             raise _Violated(unwritten)
+        if notes:
+            transaction.pass_notes(notes, self._clock.wall())
         if batch.parking is not None and plan.admitted:
             beside.park(batch.parking, self._clock.wall())
         if batch.outbox:
@@ -332,10 +342,11 @@ class TransactionalSink(ABC, Generic[T]):
         transaction.set_watermarks(plan.watermarks)
         if batch.ranges is None:
             transaction.leave_none_whole()
-        refused = _refused(arrangement, plan)
+        refused = arrangement.refused(plan)
         dropped, untimely = (0, 0) if verdict is None else (len(verdict.dropped), verdict.untimely)
-        counts = (written.applied, kept.replayed, refused, written.superseded, len(written.set_aside), dropped)
-        return BatchResult(*counts, untimely=untimely, seconds=written.seconds)
+        aside, skipped = len(written.set_aside) + len(notes), tuple(note.said for note in notes)
+        counts = (written.applied, kept.replayed, refused, written.superseded, aside, dropped)
+        return BatchResult(*counts, untimely=untimely, seconds=written.seconds, skipped=skipped)
 
     def _log_added(self, columns: tuple[str, ...]) -> None:
         """Say what the table was given, once that is committed."""
@@ -355,6 +366,8 @@ class TransactionalSink(ABC, Generic[T]):
                 "clocks of their producers, if these give the time, and at partitions that lag. All count as untimely",
                 *(self.spec.called, result.untimely),
             )
+        for said in result.skipped:
+            logger.warning("table %s: %s", self.spec.called, said)
         for each in result.refused:
             logger.log(
                 logging.INFO if certain else logging.WARNING,
@@ -386,22 +399,3 @@ class TransactionalSink(ABC, Generic[T]):
             yield transaction
         self._identity = identity  # only now: a rollback undoes a new one
         self._committed(transaction)
-
-
-def _raised(stored: Mapping[fence.Lane, Watermark], plan: fence.Plan) -> dict[fence.Lane, Watermark]:
-    """The watermarks at the batch's owner levels, where these are new, and at the places where they are."""
-    nowhere = Watermark()
-    return {
-        lane: replace(stored.get(lane, nowhere), owner_level=mark.owner_level)
-        for lane, mark in plan.watermarks.items()
-        if lane not in stored or mark.owner_level > stored[lane].owner_level
-    }
-
-
-def _refused(arrangement: Arrangement, plan: fence.Plan) -> tuple[RefusedRange, ...]:
-    """The ranges that the plan refuses, with how many rows each has."""
-    sizes = {stretch.range: stretch.end - stretch.begin for stretch in arrangement.stretches}
-    return tuple(
-        RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])
-        for each in plan.refused
-    )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from leasehold.sinks.rules.parking import Parking
     from leasehold.sinks.rules.rejected import Rejected
     from leasehold.sinks.rules.related import EntityStep
+    from leasehold.sinks.rules.skipping import SkipNote
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,20 @@ class RemembersIdentities(Protocol):
 
 class WritesBeside(RemembersIdentities, Protocol):
     """Of a transaction, what it writes beside its table, under the lock of the batch's watermarks."""
+
+    # SKIPPING: the rules are in `sinks.beside.skipping.contract`
+
+    def skip_notes(self, up_to: Mapping[Lane, int]) -> list[SkipNote]:
+        """The notes of events up to a sequence number of each of these partitions."""
+        ...
+
+    def pass_notes(self, notes: Sequence[SkipNote], now: float) -> None:
+        """Set the events of these notes aside, and remove the notes."""
+        ...
+
+    def drop_notes(self, up_to: Mapping[Lane, int]) -> None:
+        """Remove the notes of events up to a sequence number of each of these partitions: rule 5."""
+        ...
 
     # PARKING: the rules are in `sinks.beside.parking`
 

@@ -6,7 +6,7 @@ tables, parked events, the outbox.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from leasehold.sinks.rules import duplicates, fence
 from leasehold.sinks.rules.batch import Batch, Identities
@@ -37,12 +37,15 @@ class BesideRows:
         versions.raise_versions(its.read, its.latest)
         return batch
 
-    def judge_duplicates(self, identities: Identities, plan: fence.Plan, now: float) -> duplicates.Verdict:
+    def judge_duplicates(
+        self, identities: Identities, plan: fence.Plan, now: float, left_out: Collection[tuple[str, str, int]] = ()
+    ) -> duplicates.Verdict:
         """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for.
 
-        `now` is the sink's clock, in seconds since 1970.
+        `now` is the sink's clock, in seconds since 1970. Events that are `left_out` are neither judged nor remembered.
         """
-        memory, events = self._transaction, duplicates.admitted(identities, plan)
+        memory = self._transaction
+        events = [one for one in duplicates.admitted(identities, plan) if one.event not in left_out]
         known = memory.known_identities({one.identity for one in events})
         reached = memory.identities_reached() if events else None
         verdict = duplicates.judge(events, known, identities.window, reached, int(now * 1_000_000))

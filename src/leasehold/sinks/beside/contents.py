@@ -11,6 +11,8 @@ from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.session import Session
 from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
+from leasehold.sinks.beside.skipping import table as skips
+from leasehold.sinks.beside.skipping.table import SKIP
 
 
 def of_tables(session: Session) -> TableContents:
@@ -24,4 +26,5 @@ def set_aside(session: Session) -> SetAsideCounts:
     """What is set aside beside it."""
     rows = rejected.counts(session) if session.there(session.spec.rejected) else (0, 0)
     count, oldest, following = parked.counts(session)
-    return SetAsideCounts(*rows, count, oldest, following, outbox.counts(session))
+    to_skip = skips.count(session) if session.there(SKIP) else 0
+    return SetAsideCounts(*rows, count, oldest, following, outbox.counts(session), to_skip)

@@ -28,11 +28,16 @@ from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import Access, BesideTransaction, Session
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.skipping import table as skips
+from leasehold.sinks.beside.skipping.contract import Noted
+from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.states import fenced
+from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.batch import KnownEntity
-from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
+from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.sinks.rules.table import TableSpec
 
 
@@ -79,6 +84,38 @@ class BesideSink(ABC):
             return clearing.clear(transaction, retention, at, after, at_most)
 
         return self._access.changed(once, *((PLACE, CLEARED) if retention.note_every and self.spec.memory else ()))
+
+    def note_skip(self, note: SkipNote) -> Noted:
+        """See `SkipsEvents`."""
+        lane, up_to = note.lane, {note.lane: note.sequence_number}
+
+        def once(transaction: BesideTransaction) -> Noted:
+            transaction.lock_watermarks([lane])
+            if (group := transaction.reader_beside(note.hub)) is not None:
+                raise claims.another_reader(self.spec, group)
+            mark = transaction.watermarks([note.hub]).get(lane)
+            if mark is not None and mark.sequence_number >= note.sequence_number:
+                return Noted(passed=mark.sequence_number)
+            session = transaction.session
+            if before := [one for one in skips.notes(session, up_to) if one.event == note.event]:
+                return Noted(before=before[0])
+            if mark is None:  # or there is nothing that counts the change
+                transaction.set_watermarks({lane: Watermark()})
+            skips.insert(session, note, self._access.wall())
+            transaction.count_change([lane])
+            return Noted()
+
+        return self._access.changed(once, SKIP)
+
+    def skip_notes(self) -> list[SkipNote]:
+        """See `SkipsEvents`."""
+        with self._access.looking(SKIP) as session:
+            return skips.notes(session) if session.there(SKIP) else []
+
+    def noted(self, hub: str) -> dict[str, frozenset[int]]:
+        """See `SkipsEvents`."""
+        with self._access.looking() as session:  # once a batch, and most tables never have a note
+            return skips.numbers(session, hub) if session.there(SKIP) else {}
 
     def check_messages(self, schema: pa.Schema) -> None:
         """See `KeepsMessages`."""

@@ -23,6 +23,7 @@ from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.record import TABLE
 from leasehold.sinks.beside.session import Kind
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.watermarks import WATERMARK
 
 __all__ = ["ALWAYS", "FOLDED", "WHEN_NEEDED", "Index", "SharedTable"]
@@ -120,6 +121,21 @@ _WHEN_NEEDED = (
             "dropped_for": "text",
             "dropped_at": "timestamptz",
         },
+    ),
+    SharedTable(
+        SKIP,
+        {
+            **_OF,
+            **_LANE,
+            "sequence_number": "bigint",
+            "body": "bytea",
+            "source": "text",
+            "because": "text",
+            "noted_by": "text",
+            "noted_at": "double precision",
+        },
+        key=(*_MINE, "hub", "partition", "sequence_number"),
+        nullable=frozenset({"body"}),
     ),
     SharedTable(
         MESSAGE,

@@ -22,6 +22,8 @@ from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import MINE, Session, mine_of
 from leasehold.sinks.beside.set_aside import rejected
+from leasehold.sinks.beside.skipping import table as skips
+from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.unwritten import UnwrittenFeatures
 from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.batch import KnownEntity, OrderValue
@@ -31,6 +33,7 @@ from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.remembered_order import TableOrder
+from leasehold.sinks.rules.skipping import SkipNote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,6 +91,22 @@ class ChangesBeside(UnwrittenFeatures, ABC):
         """Set rows aside, of events that have none."""
         rejected.insert(self.session, rows, now)
 
+    def skip_notes(self, up_to: Mapping[Lane, int]) -> list[SkipNote]:
+        """See `WritesBeside`."""
+        return skips.notes(self.session, up_to) if self.has(SKIP) else []
+
+    def pass_notes(self, notes: Sequence[SkipNote], now: float) -> None:
+        """See `WritesBeside`."""
+        places = [note.event for note in notes]
+        self.session.remove_set_aside([(*place, place[-1]) for place in places])  # of an earlier reading
+        self.set_aside([note.rejected for note in notes], now)
+        skips.remove(self.session, {place[:2]: place[-1] for place in sorted(places)})
+
+    def drop_notes(self, up_to: Mapping[Lane, int]) -> None:
+        """See `WritesBeside`."""
+        if self.has(SKIP):
+            skips.remove(self.session, up_to)
+
     def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
         """See `WritesBeside`."""
         self._check(PARKED)
@@ -129,6 +148,7 @@ class ChangesBeside(UnwrittenFeatures, ABC):
         memories = self.forget_key(key) if spec.memory and self.has(spec.memory) else 0
         memories += self._forget_of(key, {MESSAGE_ENTITY: "key", ENTITY: "key"})
         rows = rejected.forget(self.session, key) if self.has(spec.rejected) else 0
+        rows += skips.forget(self.session, key) if self.has(SKIP) else 0
         rows += self._forget_of(key, {PARKED: "key", OUTBOX: "entity", MESSAGE_PARKED: "key"})
         return Forgotten(memories, rows)
 

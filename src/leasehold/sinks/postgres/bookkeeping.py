@@ -7,6 +7,7 @@ Owns the making of these tables, the locks, and the numbers that stand for parti
     leasehold_watermark    one row a pipeline, table, hub, consumer group and partition; its `id` stands for hub and
                            partition in the memory of keys (`sinks.beside.watermarks`)
     leasehold_dropped      one row a rejected row that a person has dropped (`sinks.beside.set_aside`)
+    leasehold_skip         one row an event that a person has noted to be skipped (`sinks.beside.skipping`)
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_parked       one row an event that waits until its handler is tried again (`sinks.beside.parking`)
     leasehold_outbox       one row an event that a handler has emitted, until it is sent (`sinks.beside.outbox`)
@@ -71,6 +72,10 @@ SCHEMA = (
         pipeline text NOT NULL, entity_table text NOT NULL, hub text NOT NULL, partition text NOT NULL,
         sequence_number bigint NOT NULL, place integer NOT NULL, reason text NOT NULL,
         rejected_at timestamptz NOT NULL, dropped_for text NOT NULL, dropped_at timestamptz NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS {skip} (pipeline text COLLATE "C", entity_table text COLLATE "C",
+        hub text COLLATE "C", partition text COLLATE "C", sequence_number bigint, body bytea, source text NOT NULL,
+        because text NOT NULL, noted_by text NOT NULL, noted_at double precision NOT NULL,
+        PRIMARY KEY (pipeline, entity_table, hub, partition, sequence_number))""",
     """CREATE TABLE IF NOT EXISTS {place} (pipeline text COLLATE "C", entity_table text COLLATE "C",
         consumer_group text COLLATE "C", at double precision, hub text COLLATE "C", partition text COLLATE "C",
         sequence_number bigint NOT NULL,

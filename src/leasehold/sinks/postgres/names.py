@@ -16,6 +16,7 @@ from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.record import TABLE
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.beside.watermarks import WATERMARK
 from leasehold.sinks.rules.columns import quoted as as_identifier
@@ -24,7 +25,7 @@ from leasehold.sinks.rules.table import TableSpec
 NEEDED = (TABLE, WATERMARK)
 """The tables without which there is no entity table in a schema."""
 
-SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, OUTBOX, *MESSAGES, ENTITY)
+SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, OUTBOX, *MESSAGES, ENTITY, SKIP)
 """The tables that all entity tables of a schema share."""
 
 _LONGEST = 63

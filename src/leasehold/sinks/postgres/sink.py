@@ -43,6 +43,7 @@ from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
 from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
+from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.features import ALL
 from leasehold.sinks.postgres import names, related, states
 from leasehold.sinks.postgres.advice import advice
@@ -125,7 +126,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
 
     def set_aside_counts(self) -> SetAsideCounts:
         """See `KeepsRejected`."""
-        with self._looking(self.spec.rejected, PARKED, OUTBOX) as session:
+        with self._looking(self.spec.rejected, PARKED, OUTBOX, SKIP) as session:
             return contents.set_aside(session)
 
     @property

@@ -20,6 +20,7 @@ import psycopg
 
 from leasehold.errors import SinkError
 from leasehold.postgres.troubles import is_the_rows
+from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.beside.watermarks import WATERMARK
 from leasehold.sinks.postgres.catalog import Relation
@@ -47,6 +48,7 @@ def check_rights(session: Session) -> None:
     spec = session.spec
     needed = {spec.name: ("SELECT", "INSERT", "UPDATE") if spec.keys else ("INSERT",)}
     needed |= {name: ("SELECT", "INSERT", "UPDATE") for name in (WATERMARK, spec.memory) if name}
+    needed |= {SKIP: ("SELECT",)}
     for name, rights in needed.items():
         if session.there(name) and (missing := session.missing_rights(name, rights, on_a_column=True)):
             raise _lacks(f"no {', '.join(missing)} on {name}", f"{', '.join(missing)} ON {session.names.of(name)}")

@@ -24,7 +24,16 @@ from leasehold.sinks.rules.fence import Lane, Plan, Range, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.related import Related
-from leasehold.sinks.rules.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, folded, repeated
+from leasehold.sinks.rules.table import (
+    FENCE_COLUMNS,
+    HUB,
+    OWNER_LEVEL,
+    PARTITION,
+    SEQUENCE_NUMBER,
+    RefusedRange,
+    folded,
+    repeated,
+)
 from leasehold.sinks.rules.values import Column, Kind, kind_of
 
 REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")
@@ -153,6 +162,14 @@ class Arrangement:
             lanes += [admission.range.lane] * (stretch.end - begin)
             numbers += self.numbers[begin : stretch.end]
         return Kept(pa.concat_arrays(pieces), lanes, numbers, replayed)
+
+    def refused(self, plan: Plan) -> tuple[RefusedRange, ...]:
+        """The ranges that `plan` refuses, with how many rows each has."""
+        sizes = {stretch.range: stretch.end - stretch.begin for stretch in self.stretches}
+        return tuple(
+            RefusedRange(*each.range.lane, each.range.owner_level, each.watermark_level, sizes[each.range])
+            for each in plan.refused
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,12 +164,12 @@ def parted(batch: Batch, kept: Kept) -> tuple[Sequence[int], pa.Array, list[SetA
     places = true_places(pc.invert(is_parsed))
     unparsed = [
         SetAside(at, body, reason or "no reason was given", source)
-        for at, body, reason, source in zip(places, bodies, reasons, _sources(table), strict=True)
+        for at, body, reason, source in zip(places, bodies, reasons, sources_of(table), strict=True)
     ]
     return true_places(is_parsed), kept.source.filter(is_parsed), unparsed
 
 
-def _sources(table: pa.Table) -> Sequence[str]:
+def sources_of(table: pa.Table) -> Sequence[str]:
     """What rows were given with besides what has a column of its own, as JSON objects."""
     others = [name for name in table.schema.names if folded(name) not in map(folded, REJECTED_COLUMNS)]
     return as_json({name: table[name] for name in others}) if others else ["{}"] * table.num_rows

@@ -38,7 +38,7 @@ ones are written, or a plan is stale by the time it is carried out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leasehold.errors import EventsMissing, OwnerLevelWentBack
 from leasehold.model import BEFORE_FIRST, EventRange
@@ -153,6 +153,16 @@ def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range]) -> Plan:
         admitted.append(Admission(each, before.sequence_number))
         now[each.lane] = _raised(before, each)
     return Plan(tuple(admitted), tuple(refused), now, tuple(gaps))
+
+
+def at_new_levels(stored: Mapping[Lane, Watermark], plan: Plan) -> dict[Lane, Watermark]:
+    """The watermarks at the batch's owner levels, where these are new, and at the places where they are."""
+    nowhere = Watermark()
+    return {
+        lane: replace(stored.get(lane, nowhere), owner_level=mark.owner_level)
+        for lane, mark in plan.watermarks.items()
+        if lane not in stored or mark.owner_level > stored[lane].owner_level
+    }
 
 
 def outdated(stored: Mapping[Lane, Watermark], read_under: Mapping[Lane, Watermark]) -> bool:

@@ -240,6 +240,8 @@ class BatchResult:
     outdated    nothing was applied: the batch was computed from rows that may have changed since. Compute it again
     violations  nothing was applied: the database refuses what events make of related rows (`related`), or a state of a
                 handler. By sequence number, of a state that of its last event, why
+    skipped     of the rejected, which events were left out since a person had noted them to be skipped, and why: a text
+                for each
     seconds     how long parts of the transaction took: `stage` (rows brought into the database's form, and in Postgres
                 into a temporary table) and `merge` (written); locks, watermarks and the commit are in neither
     """
@@ -253,6 +255,7 @@ class BatchResult:
     untimely: int = 0
     outdated: bool = False
     violations: Mapping[int, str] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property
@@ -263,7 +266,8 @@ class BatchResult:
     @property
     def only_rejects(self) -> bool:
         """Whether there were rows, and each of them was rejected: the transform or the schema may be wrong."""
-        return bool(self.rejected) and not (self.applied or self.replayed or self.refused or self.superseded)
+        others = self.applied or self.replayed or self.refused or self.superseded
+        return self.rejected > len(self.skipped) and not others
 
 
 def counts_of(result: BatchResult) -> dict[str, int]:

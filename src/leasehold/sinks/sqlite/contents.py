@@ -18,7 +18,7 @@ from leasehold.sinks.base import TableContents
 from leasehold.sinks.beside import contents, record
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite.session import Session
+from leasehold.sinks.sqlite.session import Session, prepare
 from leasehold.sqlite_file import DatabaseFile
 
 
@@ -48,7 +48,15 @@ def identity_in_file(path: Path, spec: TableSpec, timeout: float) -> str | None:
 
 @contextmanager
 def _reading(path: Path, timeout: float) -> Iterator[sqlite3.Connection]:
-    file = DatabaseFile(path, schema=(), unavailable=SinkUnavailable, broken=SinkError, create=False, timeout=timeout)
+    file = DatabaseFile(
+        path,
+        schema=(),
+        unavailable=SinkUnavailable,
+        broken=SinkError,
+        create=False,
+        timeout=timeout,
+        setup=prepare,
+    )
     try:
         with file.reading() as connection:
             yield connection

@@ -122,7 +122,8 @@ class CommittingTable(HandledTable):
         if not self._is_owner(lane):
             return None
         mark = self._watermark(lane)
-        new = tuple(event for event in lane if event.sequence_number > mark.sequence_number)
+        is_new = self._is_new(lane, mark)
+        new = tuple(event for event in lane if is_new(event.sequence_number))
         if not new:
             return None
         waiting = frozenset(self._waiting(lane, mark) if self._spread is None else ())
@@ -155,7 +156,7 @@ class CommittingTable(HandledTable):
 
     def _compute(self, batch: ReadBatch, mark: Watermark, again: int) -> Computed:
         under, done = self.ahead.pop(batch.partition, (None, None))
-        if done is not None and under == mark:
+        if done is not None and under == mark and under.changes == mark.changes:
             return done
         if batch.last > mark.sequence_number:
             self._not_as_computed()
@@ -177,14 +178,16 @@ class CommittingTable(HandledTable):
     ) -> BatchResult:
         result = super()._apply(done, batch, begin, end, read_under, parking)
         if not (result.outdated or result.violations) and read_under is not None and parking is not None:
-            new = sum(event.sequence_number > read_under.sequence_number for event in batch)
             rejected = len(done.rejected) + len(done.dead)
-            tried = len(parking.removed) if parking.retried else new - len(done.held)
-            replayed = 0 if parking.retried else len(tuple(batch)) - new
+            tried, replayed = len(parking.removed), 0
+            if not parking.retried:
+                is_new = self._is_new(batch, read_under)
+                tried = sum(is_new(event.sequence_number) for event in batch) - len(done.held)
+                replayed = sum(event.sequence_number <= read_under.sequence_number for event in batch)
             before = self.result
             self.result = BatchResult(
                 applied=before.applied + tried - rejected,
                 replayed=before.replayed + replayed,
-                rejected=before.rejected + rejected,
+                rejected=before.rejected + rejected + len(result.skipped),
             )
         return result

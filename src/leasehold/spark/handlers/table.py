@@ -53,6 +53,7 @@ from leasehold.handlers.settings import FORMER, Bodies, Failures, Spread, Writes
 from leasehold.notices import Notice, TableApplied
 from leasehold.runtime import Runtime
 from leasehold.sinks.base import LevelOf
+from leasehold.sinks.features import SKIPPING, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult, Totals, counts_of
@@ -323,6 +324,11 @@ class HandledOnSpark:
     def watermarks(self, hub: str) -> dict[str, Watermark]:
         """How far each partition of `hub` has been applied, and the highest owner level that has been there."""
         return self._table.sink.watermarks(hub)
+
+    def noted(self, hub: str) -> dict[str, frozenset[int]]:
+        """By partition of `hub`, the sequence numbers of the events that a person has noted to be skipped."""
+        skips = offered(self._table.sink, SKIPPING)
+        return {} if skips is None else skips.noted(hub)
 
     def leave(self) -> None:
         """All partitions are about to be given up: what was emitted is sent before that, in up to 5 s."""

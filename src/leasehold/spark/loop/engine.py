@@ -36,6 +36,7 @@ from leasehold.spark.loop.binding import Binding
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.jobs import Jobs, check_alive
+from leasehold.spark.loop.noted import NotedEvents
 from leasehold.spark.loop.orders import Order, describe
 from leasehold.spark.loop.pace import Pace, say_losses
 from leasehold.spark.loop.poison import Poison, TooMuchPoison
@@ -126,6 +127,7 @@ class Engine:
         )
         self.jobs, self.settings, self.stop, self.notices = jobs, settings, stop, notices
         self.report = report
+        self._noted = NotedEvents(table, self.share.hub.identity)
         self.binding = Binding(self.share, checked=checked)
         self.between = Between(table, self.share, self.binding.meet)
         self.watch = Watch(jobs, self.share.clock, settings, stop)
@@ -143,7 +145,7 @@ class Engine:
         try:
             self.report(f"asking for partitions as {self.share.manager.owner_id}")
             self.share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
-            self.feed = self.share.when_there(lambda: Feed(self.share, self.settings))
+            self.feed = self.share.when_there(lambda: Feed(self.share, self.settings, self._noted))
         except BaseException:
             self.share.close()
             raise

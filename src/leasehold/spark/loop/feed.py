@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from leasehold.backoff import Backoff
@@ -53,10 +53,13 @@ _STORE_PAUSES = Backoff(0.05, 0.5)
 
 
 class Feed:
-    """What there is to read for an instance, batch by batch."""
+    """What there is to read for an instance, batch by batch. `noted` tells, by partition, which events to skip."""
 
-    def __init__(self, share: Share, settings: LoopSettings) -> None:
+    def __init__(
+        self, share: Share, settings: LoopSettings, noted: Callable[[], Mapping[str, Collection[int]]] = dict
+    ) -> None:
         self._share = share
+        self._noted = noted
         self._settings = settings
         self._options = settings.source
         self._planned: dict[str, ReadRange] = {}
@@ -150,7 +153,16 @@ class Feed:
         tasks = pack(pieces, events_per_task=self._options.events_per_task, at_least=at_least, cut=not one_reader)
         known = {one.partition: self._mean[one.partition] for one in ranges if one.partition in self._mean}
         tasks = tasks or [()]  # of a batch without events one task says that it has read nothing
-        return Order(self._share.hub.identity, tuple(ranges), tuple(tasks), self._options.max_bytes_per_trigger, known)
+        at_most, skipped = self._options.max_bytes_per_trigger, self._to_skip(ranges)
+        return Order(self._share.hub.identity, tuple(ranges), tuple(tasks), at_most, known, skipped)
+
+    def _to_skip(self, ranges: Sequence[EventRange]) -> dict[str, list[int]]:
+        """Which events of these ranges a person has noted to be skipped."""
+        found, noted = dict[str, list[int]](), self._noted()
+        for one in ranges:
+            if its := [number for number in noted.get(one.partition, ()) if one.begin <= number < one.end]:
+                found[one.partition] = sorted(its)
+        return found
 
     def learn(self, mean: Mapping[str, float], times: Mapping[str, tuple[int, float]]) -> None:
         """What an event of these partitions weighs, in bytes; and the last one, with when it was enqueued."""

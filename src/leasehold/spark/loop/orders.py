@@ -22,20 +22,25 @@ from leasehold.spark.plan.offsets import ReadRange
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the tasks of one try of a batch are to read. `mean` is what an event weighs, in bytes, as far as known."""
+    """What the tasks of one try of a batch are to read. `mean` is what an event weighs, in bytes, as far as known.
+
+    `skipped` are sequence numbers of events, by partition, that tasks read and give to nobody.
+    """
 
     hub: str
     ranges: tuple[EventRange, ...]
     tasks: tuple[tuple[ReadRange, ...], ...]
     most_bytes: int | None = None
     mean: Mapping[str, float] = field(default_factory=dict)
+    skipped: Mapping[str, Sequence[int]] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def text(self) -> str:
         """The order as tasks read it."""
         tasks = [[[one.partition, one.start, one.end, one.owner_level] for one in task] for task in self.tasks]
         most, mean = self.most_bytes, {partition: round(mean) for partition, mean in self.mean.items()}
-        return json.dumps({"token": self.token, "hub": self.hub, "tasks": tasks, "most_bytes": most, "mean": mean})
+        told = {"token": self.token, "hub": self.hub, "tasks": tasks, "most_bytes": most, "mean": mean}
+        return json.dumps({**told, "skipped": dict(self.skipped)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +53,14 @@ class TaskOrder:
     ranges: tuple[ReadRange, ...]
     most_bytes: int | None
     mean: Mapping[str, float]
+    skipped: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def task_order(text: str, task: int) -> TaskOrder:
     """What the task of this number reads by the order of this text."""
     order = json.loads(text)
     ranges = tuple(ReadRange(*entry) for entry in order["tasks"][task])
-    return TaskOrder(order["token"], task, order["hub"], ranges, order["most_bytes"], order["mean"])
+    return TaskOrder(order["token"], task, order["hub"], ranges, order["most_bytes"], order["mean"], order["skipped"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Owns the worker's side. Promises that a task reads each of its ranges to the end
 names the partition: another has taken it (`PartitionTaken`), events are gone (`DataLoss`), the hub is away
 (`HubUnavailable`), there is more than a batch may weigh (`RangeTooLarge`). So a second evaluation sees the same
 events, or none. Bodies that cannot be read leave the batch here, with a reason, in the task's receipt: one reading
-gives the good and the bad.
+gives the good and the bad. So do events that a person has had skipped, without a trace: the table sets them aside.
 
 Nothing here knows the session: what to read comes in a local property of the job (`jobs.py`) or with the function. A
 worker is used by many tasks; its connections to hub and store are kept (`reading.py`). What it has imported is set
@@ -17,11 +17,12 @@ from __future__ import annotations
 import functools
 import gc
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from leasehold.errors import PartitionTaken, RangeTooLarge, ReaderDisconnected
 from leasehold.hubs.base import Hub
@@ -95,7 +96,10 @@ def run_task(
             _note_time(batch, one, tally)
             if spec.links:
                 note_producers(batch.column("properties"), tally.producers)
-            yield from _out(spec, batch, one.owner_level, tally)
+            if skipped := order.skipped.get(one.partition):
+                batch = _without(batch, skipped)
+            if batch.num_rows:
+                yield from _out(spec, batch, one.owner_level, tally)
         if rows < len(one):
             check_complete(hub, one, IN_LOOP)
 
@@ -109,6 +113,12 @@ def _timed(batches: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.Recor
         if batch is None:
             return
         yield batch
+
+
+def _without(batch: pa.RecordBatch, skipped: Sequence[int]) -> pa.RecordBatch:
+    """The events but for those that a person has had skipped."""
+    out = pc.is_in(batch.column("sequenceNumber"), pa.array(skipped, pa.int64()))
+    return batch.filter(pc.invert(out))
 
 
 def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:

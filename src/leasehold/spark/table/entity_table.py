@@ -25,7 +25,7 @@ from leasehold.notices import Notice
 from leasehold.runtime import Runtime
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.features import DUPLICATES, EVOLUTION, require
+from leasehold.sinks.features import DUPLICATES, EVOLUTION, SKIPPING, offered, require
 from leasehold.sinks.rules.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
@@ -290,6 +290,11 @@ class EntityTable:
     def watermarks(self, hub: str) -> dict[str, Watermark]:
         """How far each partition of `hub` has been applied, and the highest owner level that has been there."""
         return self._sink.watermarks(hub)
+
+    def noted(self, hub: str) -> dict[str, frozenset[int]]:
+        """By partition of `hub`, the sequence numbers of the events that a person has noted to be skipped."""
+        skips = offered(self._sink, SKIPPING)
+        return {} if skips is None else skips.noted(hub)
 
     def set_watermarks(self, hub: str, watermarks: Mapping[str, Watermark], *, anew: bool = False) -> None:
         """Write the watermarks of these partitions as given, also lower ones: for a person's reset only.

@@ -6,6 +6,7 @@ from leasehold.testing.sinks.forgetting import ForgettingContract
 from leasehold.testing.sinks.messages import MessagesContract
 from leasehold.testing.sinks.parking import ParkingContract
 from leasehold.testing.sinks.rejected import RejectedContract
+from leasehold.testing.sinks.skipping import SkippingContract
 from leasehold.testing.sinks.states import StatesContract
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "ParkingContract",
     "RejectedContract",
     "SinkContract",
+    "SkippingContract",
     "StatesContract",
 ]

@@ -170,6 +170,7 @@ class SetAsideCounts:
     oldest_parked  when the one that has been parked longest was parked, in seconds since 1970; None where none is
     next_retry     when the next of them is tried, in seconds since 1970; in the past: it waits for its owner
     outbox         events that handlers have emitted, which wait to be sent or were refused
+    to_skip        events that a person has noted to be skipped, and that no batch has come to yet
     """
 
     rejected: int = 0
@@ -178,6 +179,7 @@ class SetAsideCounts:
     oldest_parked: float | None = None
     next_retry: float | None = None
     outbox: OutboxCounts = field(default_factory=OutboxCounts)
+    to_skip: int = 0
 
 
 class RejectedRows(Protocol):

@@ -1,0 +1,156 @@
+"""Events that a person has noted to be skipped, in a table that a handler fills: it is called for none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold.handlers import Failures
+from leasehold.handlers.contract import EntityEvent, HandlerFailed, entity
+from leasehold.handlers.settings import Spread
+from leasehold.handlers.table import HandledTable
+from leasehold.sinks.features import SKIPPING, require
+from leasehold.sinks.rules.skipping import SkipNote
+from tests.handlers.batches import body, database, given, overtaken_once
+
+Look = Callable[[str], list[Any]]
+TABLE = "SELECT account, events FROM accounts ORDER BY 1"
+
+
+class Counts:
+    """A handler that counts the events of an account, and remembers which it was called for; one place breaks it."""
+
+    def __init__(self) -> None:
+        self.called: list[int] = []
+        self.breaks_at: int | None = None
+
+    def __call__(self, state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
+        self.called.append(event.sequence_number)
+        if event.row["place"] == self.breaks_at:
+            raise ValueError("never that")
+        return {"events": 1 + (state["events"] if state else 0)}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def there(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Look]:
+    return database(request, tmp_path)
+
+
+@pytest.fixture
+def counts() -> Counts:
+    return Counts()
+
+
+@pytest.fixture
+def new(there: tuple[str, Look], counts: Counts) -> Iterator[Callable[..., HandledTable]]:
+    """Makes a table of the handler."""
+    made: list[HandledTable] = []
+
+    def count(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
+        return counts(state, event)
+
+    def make(**more: Any) -> HandledTable:
+        made.append(
+            HandledTable(
+                entity(keys=["account"])(count),
+                there[0],
+                table="accounts",
+                pipeline="accounts",
+                schema="account STRING, amount BIGINT, place BIGINT",
+                state="account STRING, events BIGINT",
+                **more,
+            )
+        )
+        return made[-1]
+
+    yield make
+    for table in made:
+        table.close()
+
+
+def note(table: HandledTable, number: int) -> None:
+    """As another process does it."""
+    skips = require(table.sink, SKIPPING, "a test")
+    assert skips.note_skip(SkipNote("h", "0", number, b"{}", "{}", "it breaks", "ada@tower")).passed is None
+
+
+def rejected(look: Look) -> list[Any]:
+    return look("SELECT sequence_number, reason FROM accounts_rejected ORDER BY 1")
+
+
+SKIPPED = (1, "skipped by ada@tower: it breaks")
+
+
+def test_the_handler_is_not_called_for_it(
+    new: Callable[..., HandledTable], there: tuple[str, Look], counts: Counts
+) -> None:
+    table = new()
+    note(table, 1)
+    table.on_events(*given(1, 0, body(0), body(1), body(2)))
+    assert counts.called == [0, 2]
+    assert (there[1](TABLE), rejected(there[1])) == ([("a", 2)], [SKIPPED])
+
+
+def test_one_that_is_noted_while_it_is_computed_is_computed_again_without(
+    new: Callable[..., HandledTable], there: tuple[str, Look], counts: Counts
+) -> None:
+    table = new()
+    table.on_events(*given(1, 0, body(0)))
+    overtaken_once(table, lambda: note(table, 1))
+    table.on_events(*given(1, 1, body(1), body(2)))
+    assert counts.called == [0, 1, 2, 2]
+    assert (there[1](TABLE), rejected(there[1])) == ([("a", 2)], [SKIPPED])
+
+
+def test_one_that_is_noted_after_it_was_applied_is_not(
+    new: Callable[..., HandledTable], there: tuple[str, Look]
+) -> None:
+    table = new()
+    table.on_events(*given(1, 0, body(0), body(1)))
+    skips = require(table.sink, SKIPPING, "a test")
+    assert skips.note_skip(SkipNote("h", "0", 1, b"{}", "{}", "late", "ada@tower")).passed == 1
+    table.on_events(*given(1, 2, body(2)))
+    assert (there[1](TABLE), rejected(there[1])) == ([("a", 3)], [])
+
+
+def test_a_partition_that_stands_goes_on(
+    new: Callable[..., HandledTable], there: tuple[str, Look], counts: Counts
+) -> None:
+    """With the policy `wait`, by which an event whose handler raises holds up its partition."""
+    table, counts.breaks_at = new(failures=Failures(on_failure="wait")), 1
+    batch = given(1, 0, body(0), body(1), body(2))
+    for _ in range(2):
+        with pytest.raises(HandlerFailed):
+            table.on_events(*batch)
+    note(table, 1)
+    table.on_events(*batch)
+    assert (there[1](TABLE), rejected(there[1])) == ([("a", 2)], [SKIPPED])
+
+
+def test_in_a_table_whose_entities_are_in_several_partitions(
+    new: Callable[..., HandledTable], there: tuple[str, Look], counts: Counts
+) -> None:
+    table = new(spread=Spread("place"))
+    note(table, 1)
+    overtaken_once(table, lambda: note(table, 2))
+    table.on_events(*given(1, 0, body(0), body(1), body(2), body(3)))
+    assert 1 not in counts.called
+    assert there[1](TABLE) == [("a", 2)]
+    assert [number for number, _ in rejected(there[1])] == [1, 2]
+
+
+def test_another_owner_skips_what_the_former_has_not_come_to(
+    new: Callable[..., HandledTable], there: tuple[str, Look], counts: Counts
+) -> None:
+    first, second = new(), new()
+    first.on_events(*given(1, 0, body(0)))
+    note(first, 1)
+    second.on_events(*given(2, 1, body(1), body(2), start=1))
+    with closing(first):
+        first.on_events(*given(1, 1, body(1), body(2), start=1))
+    assert counts.called == [0, 2]
+    assert (there[1](TABLE), rejected(there[1])) == ([("a", 2)], [SKIPPED])
