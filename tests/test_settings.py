@@ -76,6 +76,7 @@ OWN_EXAMPLES = {
     "mode": "append",
     "schema_evolution": "add",
     "on_failure": "discard",
+    "on_two_partitions": "reject",
     "late": "reject",
     "listen": "127.0.0.1:9465",
     "store": "sqlite:///s.db",

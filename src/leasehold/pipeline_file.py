@@ -38,7 +38,7 @@ from leasehold.sinks.rules.table import TableSpec, check_deduplication
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, check_places, open_stores
 from leasehold.stores import Store
 
-_OF_TABLE = ("mode", "keys", "keep", "sequence_by", "spread", "schema_evolution")
+_OF_TABLE = ("mode", "keys", "keep", "sequence_by", "spread", "schema_evolution", "on_two_partitions")
 """Keys of `[sink]` that are fields of its `TableSpec`."""
 
 

@@ -92,6 +92,7 @@ class SinkSection:
     keys: tuple[str, ...]
     sequence_by: str | None
     delete_when: str | None
+    on_two_partitions: str
     keep: tuple[str, ...]
     schema_evolution: str | None
     rejected_retention: str | None
@@ -117,7 +118,7 @@ class SinkSection:
 KEPT_FOR = ("rejected_retention", "memory_retention", "tombstone_retention")
 """Keys of `[sink]` that are how long something is kept, in the order of `Retention`."""
 _MINE = ("on_failure", "handler_timeout", "spread", "late", "exclusive", "related")
-_OTHERS = ("mode", "delete_when", "keep", *KEPT_FOR)
+_OTHERS = ("mode", "delete_when", "on_two_partitions", "keep", *KEPT_FOR)
 _OF_HANDLERS = dict.fromkeys(_MINE, True) | dict.fromkeys(_OTHERS, False)
 """Keys of `[sink]` that are for tables with a handler, or only for those without one."""
 

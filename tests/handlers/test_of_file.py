@@ -315,6 +315,11 @@ def test_what_does_not_go_together_is_refused_at_the_start(place: Path, old: str
         ('handler = "some_orders:order"', "", "sink: handler and state go together"),
         ('state = "order_id STRING, total DECIMAL(12,2)"', "", "sink: handler and state go together"),
         ('table = "orders"', 'table = "orders"\ndelete_when = "amount = 0"', "delete_when is for a table without"),
+        (
+            'table = "orders"',
+            'table = "orders"\non_two_partitions = "reject"',
+            "on_two_partitions is for a table without",
+        ),
         ('table = "orders"', 'table = "orders"\nmode = "append"', "mode is for a table without a handler"),
         ('table = "orders"', 'table = "orders"\non_failure = "abandon"', "on_failure"),
         (FILE[FILE.index("handler =") :], "spread = true\n", "spread is for a table with a handler"),

@@ -164,9 +164,10 @@ class Model:
     rows: dict[Any, tuple[str, str, int | None]] = field(default_factory=dict)
     claims: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     rejected: list[tuple[str, str, int]] = field(default_factory=list)
+    rejects_strangers: bool = False
 
     def apply(self, events: Sequence[E], rejected: Sequence[E] = ()) -> bool:
-        """Apply a batch. False, and nothing changed, when a key comes from two partitions."""
+        """Apply a batch. False, and nothing changed, when a key comes from two partitions, unless that is rejected."""
         before = (dict(self.marks), dict(self.rows), dict(self.claims), list(self.rejected))
         labelled = [*((e, True) for e in events), *((e, False) for e in rejected)]
         lanes = sorted({(e.hub, e.partition, e.level) for e, _ in labelled})
@@ -191,7 +192,7 @@ class Model:
                 (e.version, e.partition, e.hub, e.number) if self.by_version else (e.hub, e.partition)
             )
             if known is not None and not self.by_version and known != claim:
-                return False
+                return self.rejects_strangers and self._reject(e)
             if known is not None and self.by_version and claim < known:
                 return True
             if self.deletes and e.gone:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck
@@ -20,9 +21,22 @@ from tests.sinks.postgres import Place
 from tests.sinks.streams import Delivered, Log, taken
 from tests.waiting import PATIENCE
 
-MODES = ("append", "upsert", "upsert by version")
+REJECTING = "upsert, and keys from two partitions are rejected"
+MODES = ("append", "upsert", REJECTING, "upsert by version")
 ANY = list(HealthCheck)
 """Checks that do not fit: a table serves all examples of a test, and is emptied for each."""
+
+
+def on_two_partitions(mode: str) -> str:
+    """What becomes of a key from two partitions in this mode."""
+    return "reject" if mode == REJECTING else "stop"
+
+
+def model_of(mode: str, **more: Any) -> Model:
+    """The model of a table in this mode."""
+    rejects = mode == REJECTING
+    append, by_version = mode == "append", mode == "upsert by version"
+    return Model(append=append, by_version=by_version, deletes=not append, rejects_strangers=rejects, **more)
 
 
 def empty(place: Place) -> None:
@@ -50,7 +64,8 @@ class Table:
 def table_of(place: Place, mode: str) -> Iterator[Table]:
     """The table, which has been made there, for the length of the block."""
     keys = () if mode == "append" else ("tail",)
-    spec = TableSpec(name="flights", pipeline="p", mode="append" if mode == "append" else "upsert", keys=keys)
+    kind, policy = "append" if mode == "append" else "upsert", on_two_partitions(mode)
+    spec = TableSpec(name="flights", pipeline="p", mode=kind, keys=keys, on_two_partitions=policy)
     made = place.sink(spec, timeout=PATIENCE)
     made.check(SCHEMA)
     yield Table(place, made)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 
-from tests.sinks.events import MADE, MADE_APPEND, Model, sink
+from tests.sinks.events import MADE, MADE_APPEND, sink
 from tests.sinks.postgres import Place
-from tests.sinks.random_tables import ANY, MODES, Table, deliver, table_of
+from tests.sinks.random_tables import ANY, MODES, Table, deliver, model_of, on_two_partitions, table_of
 from tests.sinks.streams import Delivered, Log, deliveries, logs
 
 
@@ -28,12 +28,12 @@ def table(place: Place, mode: str) -> Iterator[Table]:
 
 
 def all_come_to_the_same(table: Table, mode: str, log: Log, delivered: Delivered) -> None:
-    append, by_version = mode == "append", mode == "upsert by version"
-    model = Model(append=append, by_version=by_version, deletes=not append)
+    model, append = model_of(mode), mode == "append"
     table.empty()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.db"
-        beside = sink(path, "append" if append else "upsert", made=True)
+        policy = on_two_partitions(mode)
+        beside = sink(path, "append" if append else "upsert", made=True, on_two_partitions=policy)
         deliver(model, table, (path, beside), log, delivered)
         beside.close()
 

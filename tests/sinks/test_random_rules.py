@@ -14,9 +14,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.sinks.events import E, Model, Rules, run, sink
+from tests.sinks.events import E, Rules, run, sink
 from tests.sinks.postgres import Place
-from tests.sinks.random_tables import ANY, MODES, Table, deliver, table_of
+from tests.sinks.random_tables import ANY, MODES, Table, deliver, model_of, on_two_partitions, table_of
 from tests.sinks.streams import Delivered, Log, deliveries, logs
 
 STATUS = "status text NOT NULL CHECK (status <> 'bad')"
@@ -116,14 +116,15 @@ class Ruled:
         self.table.place.run(*refers, "DELETE FROM flights")
         self.table.empty()
         self.table.place.run(*case.first)
-        model = Model(append, self.mode == "upsert by version", not append, case.rules, rows=dict(case.rows))
+        model = model_of(self.mode, rules=case.rules, rows=dict(case.rows))
         if not case.on_sqlite:
             deliver(model, self.table, None, log, delivered)
             return
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "t.db"
             run(path, *case.made(self.mode), *case.first)
-            beside = sink(path, "append" if append else "upsert")
+            policy = on_two_partitions(self.mode)
+            beside = sink(path, "append" if append else "upsert", on_two_partitions=policy)
             deliver(model, self.table, (path, beside), log, delivered)
             beside.close()
 

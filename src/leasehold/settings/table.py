@@ -172,6 +172,7 @@ SETTINGS = (
     _sink("keys", WORDS, (), "the columns that name an entity: required, but with `append`", shown="none"),
     _sink("sequence_by", TEXT, None, "an expression in SQL that says which event of a key is the later one; where it names a column, rows that are there count by it", shown="the order of the partition"),
     _sink("delete_when", TEXT, None, "a condition in SQL: a row for which it is true deletes its entity"),
+    _sink("on_two_partitions", choice("stop", "reject"), "stop", "what becomes of an event whose key was last written from another partition, where no `sequence_by` compares them: `stop` ends the run, `reject` sets it aside"),
     _sink("keep", WORDS, (), "which of `hub`, `partition`, `sequenceNumber` and `ownerLevel` are stored as well", shown="none"),
     _sink("schema_evolution", choice("add"), None, "`add`: columns that the table has not are added to it", shown="they are refused"),
     _sink("rejected_retention", DURATION, None, "how long rejected rows are kept: see [what is kept](../pipelines.md#what-is-kept-beside-the-table)", shown="for ever"),

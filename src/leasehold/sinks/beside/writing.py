@@ -22,7 +22,7 @@ from leasehold.sinks.rules.content import Columns, Content, content_of
 from leasehold.sinks.rules.fence import Plan
 from leasehold.sinks.rules.ordering import Claim, Key, PastOrder
 from leasehold.sinks.rules.remembered_order import TableOrder
-from leasehold.sinks.rules.row_by_row import Order, Written
+from leasehold.sinks.rules.row_by_row import Order, Written, not_comparable
 from leasehold.sinks.rules.rows import Rows
 from leasehold.sinks.transactions import Outcome
 
@@ -112,7 +112,7 @@ def write_again(
     watermarks.count_change(session)
     broken = dict(written.broken)
     if isinstance(judge, PastOrder):
-        broken |= {index: retrying.not_comparable(lane) for index, lane in judge.conflicts.items()}
+        broken |= {index: not_comparable(lane) for index, lane in judge.conflicts.items()}
     if remembered := list(content.remembered(judge)):
         known.remember(remembered)
         record.note_order(session, order)

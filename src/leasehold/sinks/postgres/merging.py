@@ -30,7 +30,7 @@ from leasehold.sinks.postgres.own_values import OwnColumn
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE, Filled, Staging
 from leasehold.sinks.rules.ordering import Claim, KeyOrder, PastOrder
-from leasehold.sinks.rules.row_by_row import RowWriter, two_partitions
+from leasehold.sinks.rules.row_by_row import RowWriter, not_comparable, two_partitions
 
 _FEW = 64
 """Keys that go row by row when the statement for all of them fails."""
@@ -311,13 +311,13 @@ class Merge:
         else:
             order = KeyOrder(kids, claims, known, by_value=self._by_value)  # type: ignore[arg-type]
         table = _Apart(self._session, self._layout, rows, lanes)
-        written = RowWriter(table, len(rows), order).write()
+        written = RowWriter(table, len(rows), order, rejects=self._session.spec.rejects_strangers).write()
         self._merged.applied += written.applied
         self._merged.superseded += written.superseded
         self._merged.broken |= {rows[index][0]: reason for index, reason in written.broken.items()}
         if isinstance(order, PastOrder):
             conflicts = order.conflicts.items()
-            self._merged.broken |= {rows[index][0]: retrying.not_comparable(lane) for index, lane in conflicts}
+            self._merged.broken |= {rows[index][0]: not_comparable(lane) for index, lane in conflicts}
         last: dict[Any, int] = dict(order.written())
         memory.remember_apart(
             {

@@ -1,8 +1,9 @@
 """Writes the rows of a batch in chunks, and row by row where a chunk has a row that the table refuses.
 
-Owns which rows are tried together. Promises the same outcome as judging and writing every row on its own: when one of a
-chunk breaks a constraint, the chunk is undone and redone row by row. So it makes no difference where batches, or
-chunks, begin and end. How a row is written, and undone, is the database's: `Table`.
+Owns which rows are tried together, and that a row in conflict with another partition's is set aside, where the table
+is asked to (`TableSpec.on_two_partitions`). Promises the same outcome as judging and writing every row on its own:
+when one of a chunk breaks a constraint, the chunk is undone and redone row by row. So it makes no difference where
+batches, or chunks, begin and end. How a row is written, and undone, is the database's: `Table`.
 """
 
 from __future__ import annotations
@@ -71,10 +72,14 @@ class Table(Protocol):
 
 
 class RowWriter:
-    """Writes the first `count` rows to `table` as `order` says. For one batch."""
+    """Writes the first `count` rows to `table` as `order` says. For one batch.
 
-    def __init__(self, table: Table, count: int, order: Order) -> None:
+    `rejects`: a row in conflict is one that the table refuses; else it ends the batch.
+    """
+
+    def __init__(self, table: Table, count: int, order: Order, *, rejects: bool = False) -> None:
         self._table = table
+        self._rejects = rejects
         self._count = count
         self._order = order
         self._written = Written()
@@ -85,7 +90,9 @@ class RowWriter:
         while start < end:
             step = self._order.judge(start, min(start + _CHUNK, end))
             if step.stop == start:
-                raise self._conflict(start)
+                self._refuse(start)
+                start += 1
+                continue
             if self._attempt(step) is not None:
                 for index in range(start, step.stop):
                     self._write_one(index)
@@ -95,7 +102,8 @@ class RowWriter:
     def _write_one(self, index: int) -> None:
         step = self._order.judge(index, index + 1)
         if step.stop == index:
-            raise self._conflict(index)
+            self._refuse(index)
+            return
         broken = self._attempt(step)
         if broken is not None:
             self._written.broken[index] = broken
@@ -108,8 +116,21 @@ class RowWriter:
             self._written.superseded += step.superseded
         return broken
 
-    def _conflict(self, index: int) -> KeyFromTwoPartitions:
-        return self._table.conflict(index, self._order.known_claim(index))
+    def _refuse(self, index: int) -> None:
+        """Set a row aside that is in conflict with what is known of its key. Raises `KeyFromTwoPartitions`."""
+        known = self._order.known_claim(index)
+        if not self._rejects:
+            raise self._table.conflict(index, known)
+        hub, partition = known
+        self._written.broken[index] = not_comparable((hub, partition))
+
+
+def not_comparable(lane: Lane) -> str:
+    """Why a row is rejected whose key was last written from this other partition."""
+    return (
+        f"the entity was last written from partition {lane[1]}, whose sequence numbers cannot be compared with this "
+        "event's: nobody can say which is later"
+    )
 
 
 def two_partitions(spec: TableSpec, key: Sequence[Any], lane: Lane, number: int, known: Lane) -> KeyFromTwoPartitions:
@@ -126,5 +147,7 @@ def two_partitions(spec: TableSpec, key: Sequence[Any], lane: Lane, number: int,
         "compared, so nobody can say which event is later. Nothing of the batch was applied. Give sequence_by, "
         "an expression that grows with each event of an entity (a version, or a time), and to a table that a handler "
         "fills spread=True with it; a table that has been filled without it has to be read anew with it (`leasehold "
-        "reset PIPELINE.toml --to earliest`). Or send all events of an entity with one partition key"
+        "reset PIPELINE.toml --to earliest`). Or send all events of an entity with one partition key. To set such "
+        'events aside, give on_two_partitions="reject", to a table without a handler; to get over this one alone, run '
+        f"`leasehold skip PIPELINE.toml --event {partition}:{number} --because …`"
     )

@@ -24,6 +24,7 @@ FENCE_COLUMNS = (HUB, PARTITION, SEQUENCE_NUMBER, OWNER_LEVEL)
 
 MODES = ("upsert", "append")
 ADD = "add"
+STOP, REJECT = "stop", "reject"
 _ASCII = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
@@ -56,6 +57,8 @@ class TableSpec:
                     read (`versions`); `sequence_by` then says which events come late, and decides no more
     schema_evolution  `add` adds columns that the table has not; by default such a schema is refused
     handled         its rows are what a handler has made of events: one that is read again would count twice
+    on_two_partitions  what becomes of an event whose key was last written from another partition, where no
+                    `sequence_by` compares them: `stop` raises `KeyFromTwoPartitions`, `reject` sets it aside
     """
 
     name: str
@@ -69,6 +72,7 @@ class TableSpec:
     spread: bool = False
     schema_evolution: str | None = None
     handled: bool = False
+    on_two_partitions: str = STOP
 
     def __post_init__(self) -> None:
         for setting, value in (("table", self.name), ("pipeline", self.pipeline)):
@@ -88,6 +92,7 @@ class TableSpec:
             raise ConfigError(
                 "schema_evolution", self.schema_evolution, f"{ADD!r}, or nothing", "Without it a new column is refused"
             )
+        self._check_strangers()
         for setting, names in (("keys", self.keys), ("keep", self.keep)):
             if isinstance(names, str):
                 raise ConfigError(setting, names, "a list of column names", f"Write {setting}=({names!r},)")
@@ -100,6 +105,23 @@ class TableSpec:
             _check_name("sequence_by", self.sequence_by)
             object.__setattr__(self, "sequence_by", _spaced(self.sequence_by))
         self._check_columns()
+
+    def _check_strangers(self) -> None:
+        given, name = self.on_two_partitions, "on_two_partitions"
+        if given not in (STOP, REJECT):
+            raise ConfigError(name, given, f"{STOP!r} or {REJECT!r}", f"{STOP!r} is the default")
+        if given == REJECT and (self.sequence_by is not None or not self.keys):
+            raise ConfigError(
+                name,
+                given,
+                "events of a key are compared across partitions by sequence_by, and appended ones never",
+                "Leave it out: no event is in conflict with another partition's",
+            )
+
+    @property
+    def rejects_strangers(self) -> bool:
+        """Whether an event whose key was last written from another partition is rejected, and does not end the run."""
+        return self.on_two_partitions == REJECT
 
     def _check_columns(self) -> None:
         if self.mode == "upsert" and not self.keys:

@@ -73,7 +73,7 @@ class Writing:
                 table.write_last(rows.left_by(step))
                 order.accept(step)
                 return Written(len(step.winners), step.superseded)
-        return RowWriter(table, count, order).write()
+        return RowWriter(table, count, order, rejects=self._spec.rejects_strangers).write()
 
     def _table_of(self, rows: Rows) -> SqliteRows:
         return SqliteRows(self._connection, self._spec, self._layout, rows)

@@ -102,6 +102,7 @@ class EntityTable:
             keys=keys or (),
             keep=writing.keep,
             sequence_by=rules.sequence_by,
+            on_two_partitions=rules.on_two_partitions,
             schema_evolution=writing.schema_evolution,
         )
         rules.check_mode(mode)

@@ -30,6 +30,7 @@ def table_of(file: PipelineFile) -> EntityTable:
             rules=RowRules(
                 sequence_by=sink.sequence_by,
                 delete_when=sink.delete_when,
+                on_two_partitions=sink.on_two_partitions,
                 deduplicate_by=source.deduplicate_by,
                 deduplicate_for=file.deduplicate_for,
             ),

@@ -40,6 +40,9 @@ class RowRules:
                      Default: every event counts
     deduplicate_for  if they were enqueued at most so long after one another: seconds, or a text such as "10m". Required
                      with `deduplicate_by`
+    on_two_partitions  what becomes of an event whose key was last written from another partition, where no
+                     `sequence_by` compares them: "stop" raises `KeyFromTwoPartitions`, "reject" sets it aside.
+                     Default: "stop"
 
     The first two are for a table with keys. Raises `ConfigError`.
     """
@@ -49,6 +52,7 @@ class RowRules:
     reject_by: str | None = None
     deduplicate_by: str | None = None
     deduplicate_for: float | str | None = None
+    on_two_partitions: str = "stop"
 
     def __post_init__(self) -> None:
         for name, expression in self.expressions().items():

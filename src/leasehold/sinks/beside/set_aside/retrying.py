@@ -86,14 +86,6 @@ def choose(
     )
 
 
-def not_comparable(lane: Lane) -> str:
-    """Rule 2: why a row stays rejected whose key was last written from this other partition."""
-    return (
-        f"the entity was last written from partition {lane[1]}, whose sequence numbers cannot be compared with this "
-        "event's: nobody can say which is later"
-    )
-
-
 FORGOTTEN = "what is known of its key may have been cleared, so nobody can say whether a later event has been applied"
 
 
