@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from leasehold import Event
 from leasehold.handlers import Failures
 from leasehold.handlers.contract import EntityEvent, HandlerFailed, entity
 from leasehold.handlers.settings import Spread
 from leasehold.handlers.table import HandledTable
+from leasehold.hubs.log import LogHub
 from leasehold.sinks.features import SKIPPING, require
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.skipping import SkipNote
-from tests.handlers.batches import body, database, given, overtaken_once
+from tests.handlers import handler_program
+from tests.handlers.batches import body, database, given, overtaken_once, rows
+from tests.handlers.processes import Processes
+from tests.waiting import until
 
 Look = Callable[[str], list[Any]]
 TABLE = "SELECT account, events FROM accounts ORDER BY 1"
@@ -68,8 +75,8 @@ def new(there: tuple[str, Look], counts: Counts) -> Iterator[Callable[..., Handl
         return made[-1]
 
     yield make
-    for table in made:
-        table.close()
+    for one in made:
+        one.close()
 
 
 def note(table: HandledTable, number: int) -> None:
@@ -154,3 +161,32 @@ def test_another_owner_skips_what_the_former_has_not_come_to(
         first.on_events(*given(1, 1, body(1), body(2), start=1))
     assert counts.called == [0, 2]
     assert (there[1](TABLE), rejected(there[1])) == ([("a", 2)], [SKIPPED])
+
+
+def test_of_two_processes_one_is_killed_while_a_partition_stands(tmp_path: Path) -> None:
+    """Whoever holds the partition when the note comes, or afterwards, skips the event, and once."""
+    hub = LogHub.create(tmp_path / "log.db", partitions=2)
+    for partition, other in (("0", "x"), ("1", "y")):
+        bodies = [body(0, "shared"), body(0, other), body(1, other)]
+        hub.send([Event(json.dumps(one).encode()) for one in bodies], partition=partition)
+    with ExitStack() as stack, closing(handler_program.table(tmp_path)) as beside:
+        processes = Processes(stack, tmp_path)
+        first = processes.start("one")
+        processes.start("two")
+
+        def standing() -> list[str]:
+            marks = beside.sink.watermarks(hub.identity)
+            return [partition for partition in "01" if marks.get(partition, Watermark()).sequence_number < 0]
+
+        until(lambda: len(standing()) == 1, "one partition to go on, whose entity the other one has too")
+        (partition,) = standing()
+        require(beside.sink, SKIPPING, "a test").note_skip(
+            SkipNote(hub.identity, partition, 0, b"{}", "{}", "it is the other's", "ada@tower")
+        )
+        first.kill()
+        processes.start("one")  # takes the partitions of its predecessor at once
+        until(lambda: standing() == [] and len(rows(tmp_path)) == 3, "both partitions to be consumed")
+    hub.close()
+    assert rows(tmp_path) == [("shared", 1, 1), ("x", 2, 2), ("y", 2, 2)]
+    found = rows(tmp_path, "SELECT partition, sequence_number, reason FROM accounts_rejected")
+    assert found == [(partition, 0, "skipped by ada@tower: it is the other's")]

@@ -9,8 +9,8 @@ Owns the contract beside `base.Sink`. A sink that skips events implements `Skips
    That transaction sets the event aside as rejected, with the note's reason, and removes the note. So the watermark
    passes and the note goes together, or neither.
 3. Writing a note is a change outside of batches (`rules.fence`, rule 10). What a handler has computed before is
-   outdated, and is computed again without the event. As long as that count stays the same, the partition has no
-   new note.
+   outdated, and is computed again without the event. As long as that count stays the same, the partition has no new
+   note.
 4. An owner asks for the notes before it reads a batch, and gives a noted event to no transform and no handler. It need
    not have the last notes for that: rules 2 and 3 hold for those that have come since.
 5. A note is not taken back. An event that was skipped is a rejected event, which a person may try again. A reset that
