@@ -117,6 +117,14 @@ def run(scene: Scene, page: str, has: str, ends: Callable[[], object] | None = N
     assert missing(shown, scene.printed) == [], scene.printed
 
 
+def test_an_event_is_skipped(pipelines: Scene) -> None:
+    with closing(LogHub(pipelines.folder / "flights.db")) as hub:
+        partition = next(one.partition for one in hub.partition_properties().values() if one.end)
+    pipelines.instead["3:1042"] = f"{partition}:0"
+    run(pipelines, "pipelines.md", "leasehold skip flights.toml")
+    assert f"event 0 of partition {partition} will be skipped" in pipelines.printed
+
+
 def test_the_first_three_minutes(pipelines: Scene) -> None:
     pipelines.instead["leasehold check flights.toml"] = "leasehold check flights.toml --no-spark"
     run(pipelines, "when-something-fails.md", "leasehold rejected flights.toml")
