@@ -218,7 +218,7 @@ def test_values_are_compared_as_the_memory_compares_them(database: Database, ord
     if below is not None:
         assert counts(table.apply(events(Event("a", 1, below), type_=type_))) == (0, 1)
     if at:
-        assert counts(table.apply(events(Event("a", 2, *at, 1), type_=type_))) == (1, 0)
+        assert counts(table.apply(events(Event("a", 2, at[0], 1), type_=type_))) == (1, 0)
     assert database.rows == [("a", 2 if at else 100)]
 
 
