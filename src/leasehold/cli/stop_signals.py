@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 
+from leasehold.signal_handlers import handle
 from leasehold.waiting import SignalEvent
 
 
@@ -19,11 +20,11 @@ def stop_on_signals() -> threading.Event:
 
     def ask(signum: int, frame: object) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, signal.SIG_DFL)
+            handle(each, signal.SIG_DFL)
         stop.set()
 
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, ask)
+        handle(each, ask)
     return stop
 
 
@@ -40,4 +41,4 @@ def end_at_next_interrupt() -> None:
     Without it, Ctrl-C while Python waits for its threads prints a traceback. Does nothing beside the main thread.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, lambda signum, frame: os._exit(130))
+        handle(signal.SIGINT, lambda signum, frame: os._exit(130))

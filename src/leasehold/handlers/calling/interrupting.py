@@ -26,6 +26,7 @@ from leasehold.handlers.answers import Effects
 from leasehold.handlers.calling.answering import answered
 from leasehold.handlers.calling.raised import timed_out
 from leasehold.handlers.contract import EntityEvent, EntityHandler
+from leasehold.signal_handlers import handle
 
 GRACE = 1.0
 
@@ -46,12 +47,13 @@ class Interrupting:
 
     def __enter__(self) -> Interrupting:
         self._timer = signal.setitimer(signal.ITIMER_REAL, 0)
-        self._former = signal.signal(signal.SIGALRM, self._interrupt)
+        self._former = signal.getsignal(signal.SIGALRM)
+        handle(signal.SIGALRM, self._interrupt)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         faulthandler.cancel_dump_traceback_later()
-        signal.signal(signal.SIGALRM, self._former)
+        handle(signal.SIGALRM, self._former)
         signal.setitimer(signal.ITIMER_REAL, *self._timer)
 
     def __call__(self, state: Mapping[str, Any] | None, event: EntityEvent) -> Effects:

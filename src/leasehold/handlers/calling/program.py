@@ -17,12 +17,14 @@ import signal
 import socket
 import struct
 import sys
+from functools import partial
 from typing import Any
 
 from leasehold.handlers.calling.answering import answered, elsewhere
 from leasehold.handlers.calling.crossing import answer_of, failure_of, read_call
 from leasehold.handlers.contract import EntityHandler, Reject
 from leasehold.printable import drop_unread_output
+from leasehold.signal_handlers import handle
 from leasehold.waiting import readable
 
 WHERE = signal.SIGUSR2
@@ -36,7 +38,8 @@ _LENGTH = struct.Struct(">I")
 def main(calls: int, lifeline: int, where: int) -> None:
     """Answer calls at the socket `calls`. `lifeline` closes when the caller is gone, `where` takes stacks."""
     for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, _go_on)
+        handle(one, _go_on)
+    os.register_at_fork(after_in_child=partial(faulthandler.unregister, WHERE))
     faulthandler.register(WHERE, file=where, all_threads=True, chain=False)
     _end_with(lifeline)
     with socket.socket(fileno=calls) as caller:

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
+
+from leasehold.signal_handlers import DEFAULTS, handle
 
 
 class Attention:
@@ -61,9 +62,6 @@ class Calls:
             self._of_thread.calls = before
 
 
-_DEFAULTS: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-
-
 @contextmanager
 def terminating(asked: list[int], *, interrupts: bool = False) -> Iterator[None]:
     """Note a SIGTERM in `asked`, once, in place of ending the process; only in the main thread, if nobody else does.
@@ -73,18 +71,18 @@ def terminating(asked: list[int], *, interrupts: bool = False) -> Iterator[None]
     """
     main = threading.current_thread() is threading.main_thread()
     wanted = (signal.SIGTERM, signal.SIGINT) if interrupts else (signal.SIGTERM,)
-    taken = [each for each in wanted if main and signal.getsignal(each) is _DEFAULTS[each]]
+    taken = [each for each in wanted if main and signal.getsignal(each) is DEFAULTS[each]]
 
     def give_back() -> None:
         for each in taken:
-            signal.signal(each, _DEFAULTS[each])
+            handle(each, DEFAULTS[each])
 
     def note(signum: int, frame: FrameType | None) -> None:
         give_back()
         asked.append(signum)
 
     for each in taken:
-        signal.signal(each, note)
+        handle(each, note)
     try:
         yield
     finally:

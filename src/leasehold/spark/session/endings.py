@@ -31,12 +31,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from leasehold.signal_handlers import DEFAULTS, handle
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE = 15.0
 """Seconds that queries and session may take to stop."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(DEFAULTS)
 TOLD = threading.Event()
 """Set when the program was told to end, or a loop to stop: what Spark says from then on is no news."""
 
@@ -65,7 +67,7 @@ def end_quietly(spark: SparkSession, before: Any = None) -> None:
     elif not is_interactive():
         for each in SIGNALS:
             if _is_a_default(each, signal.getsignal(each)):
-                signal.signal(each, _end)
+                handle(each, _end, in_children=DEFAULTS[each])
     if spark not in _sessions and hasattr(spark, "_sc"):  # a session of Spark Connect has no Java of its own
         from leasehold.spark.session.classic import leave_sigterm_to_python, say_no_error_after
 
@@ -87,16 +89,16 @@ def take_signals(handler: Callable[[int], object]) -> Callable[[], None] | None:
 
     def told(signum: int, frame: FrameType | None) -> None:
         for each in taken:
-            signal.signal(each, signal.SIG_DFL)
+            handle(each, signal.SIG_DFL)
         note(signum)
         handler(signum)
 
     for each in taken:
-        signal.signal(each, told)
+        handle(each, told, in_children=DEFAULTS[each])
 
     def give_back() -> None:
         for each, found in taken.items():
-            signal.signal(each, found)
+            handle(each, found)
 
     return give_back if taken else None
 
@@ -153,7 +155,7 @@ def _end(signum: int, frame: FrameType | None) -> None:
 
 def _is_a_default(signum: int, handler: Any) -> bool:
     """Whether a handler is Python's own, PySpark's, or the one of this module."""
-    if handler is _end or handler == (signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL):
+    if handler is _end or handler == DEFAULTS[signum]:
         return True
     return str(getattr(handler, "__module__", "")).partition(".")[0] == "pyspark"
 
@@ -197,7 +199,7 @@ def _stop_session() -> None:
         return
     for each in SIGNALS:
         with suppress(ValueError):
-            signal.signal(each, signal.SIG_DFL)
+            handle(each, signal.SIG_DFL)
     stopping = threading.Thread(target=_stop, args=[_sessions[-1]], daemon=True, name="leasehold-ending")
     stopping.start()
     stopping.join(PATIENCE)

@@ -38,6 +38,7 @@ from leasehold.errors import ConfigError, DataLoss
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import EARLIEST, PartitionProperties, PositionKind, Positions
+from leasehold.signal_handlers import handle
 from leasehold.spark.plan.offsets import ReadRange, decode, encode, pack
 from leasehold.spark.plan.options import (
     NO_END,
@@ -240,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         if self._live is not None:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            handle(signal.SIGTERM, signal.SIG_IGN)
             self._live.close()
             self._live = None
 
@@ -254,13 +255,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_stores(self._options)
             self._live = LiveStream(self._options)
             atexit.register(self.stop)  # for a signal in the moment before `stop()` ignores it
-            signal.signal(signal.SIGTERM, _exit_once)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which stops the query or does not
+            handle(signal.SIGTERM, _exit_once)
+            handle(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which stops the query or does not
             say_nothing_of_a_closed_socket()
         return self._live
 
 
 def _exit_once(signum: int, frame: object) -> None:
     """Leave by way of `stop()`. Spark sends the signal twice; the second must not cut the first one's work."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    handle(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
