@@ -3,8 +3,8 @@
 Owns connections, pragmas, and the waiting for another writer. Promises that what a `durable` transaction
 wrote is on disk when it returns, and that a file which was deleted or replaced under an open connection is
 noticed at the next use. A file is made for its owner alone (0600, or what `LEASEHOLD_FILE_MODE` says), and so are those
-that SQLite keeps beside it; one that is there keeps its mode. Refuses to create a file unless told to, and to change
-one that the caller's `check` does not recognise.
+that SQLite keeps beside it; one that is there keeps its mode. Its temporary files have a place (`temporary_files`).
+Refuses to create a file unless told to, and to change one that the caller's `check` does not recognise.
 
 Concurrency: a `DatabaseFile` may be used by several threads of a process (a thread has a connection to itself for the
 length of a block, and gives it back for the next one) and by many processes. SQLite allows one writer at a time. The
@@ -43,6 +43,7 @@ from leasehold.backoff import Backoff, until_done
 from leasehold.environment import file_mode
 from leasehold.errors import LeaseholdError, lasting
 from leasehold.open_files import files_used_up
+from leasehold.temporary_files import place, room
 from leasehold.turns import Turns
 
 LONGEST_WAL = 64 << 20
@@ -198,6 +199,8 @@ class DatabaseFile:
         with _gate:
             if self._create:
                 _make(self.path, file_mode_stated)
+            if not self._was_open:
+                place(self.path)
             connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, timeout=0, check_same_thread=False, factory=_Connection
             )
@@ -410,13 +413,16 @@ def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create:
         except OSError:
             made = "it cannot be made: check that this user may write its folder"
             return made if create else "the file does not exist: check the path"
-        return "it is a folder" if path.is_dir() else "check that this user may read and write it and its folder"
+        if path.is_dir():
+            return "it is a folder"
+        with _gate:  # SQLite says the same of a temporary file
+            return place(path) or "check that this user may read and write it and its folder"
     if code == sqlite3.SQLITE_READONLY:
         return "SQLite writes beside a file to read it: check that this user may write it and its folder"
     if "no such table" in str(error):
         return "a table was removed. What made the file makes it again, empty, when it is started anew"
     if code == sqlite3.SQLITE_FULL:
-        return "the disk is full: make room"
+        return room(path, os.environ)
     if code == sqlite3.SQLITE_IOERR:
         return "the system refused to read or write: check the disk, its quota, and the limit of a file's size"
     return "check the file and its folder"

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.dashboard.serving import Place
+from tests.namespaces import in_namespaces
 from tests.waiting import PATIENCE
 
 USER = next(number for number in range(12_345, 60_000) if number not in {user.pw_uid for user in pwd.getpwall()})
@@ -23,13 +21,8 @@ SESSION = "from leasehold.spark.session.opening import open_session; open_sessio
 
 def as_nobody(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """What this interpreter prints of a command, run by a user id that has no name."""
-    tool = shutil.which("unshare")
-    namespace = [str(tool), "--user", f"--map-user={USER}", "--map-group=0"]
-    if tool is None or subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode:
-        reason = "user namespaces cannot be had here"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
     return subprocess.run(
-        [*namespace, sys.executable, *command],
+        [*in_namespaces("--user", f"--map-user={USER}", "--map-group=0"), sys.executable, *command],
         env={**{name: value for name, value in os.environ.items() if name != "HOME"}, **environment},
         capture_output=True,
         text=True,
