@@ -8,10 +8,12 @@ One program has both, since its server is a Java that nothing else can use.
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from leasehold.errors import ConfigError
@@ -20,10 +22,12 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark import HandledOnSpark, MicroBatches
 from leasehold.spark.handlers.jobs import ConnectTasks
+from leasehold.spark.session import keeping
 from leasehold.spark.session.java import use_java
 from tests.spark import connect_table
 from tests.spark.conftest import NOTHING_COMPILED
 from tests.spark.connect_handlers import hanging, order, parts, placed, together
+from tests.waiting import until
 
 KEYS, EVENTS, PARTITIONS = 7, 60, 3
 SCHEMA, STATE = "order_id STRING, n BIGINT", "order_id STRING, total BIGINT, trail STRING"
@@ -33,7 +37,9 @@ def main(folder: Path, url: str, tables: list[str]) -> None:
     use_java()
     spark = SparkSession.builder.remote("local[2]").config(map=NOTHING_COMPILED).getOrCreate()
     connect_table.fill(spark, folder, url)
+    spark.conf.set("spark.default.parallelism", "many")  # nobody checks it
     _handle(spark, folder, url, tables)
+    _wait(spark, folder)
     spark.stop()
 
 
@@ -84,6 +90,38 @@ def _fill(
             )
             orders.apply(batch, rows if sql else None)
         print("said", name, orders.totals.applied, orders.totals.rejected)
+
+
+def _wait(spark: SparkSession, folder: Path) -> None:
+    """A loop without events uses its session: what the server knows of that, in whose process this is."""
+    keeping.LONGEST = 0.05
+    java: Any = SparkContext._active_spark_context
+    server = getattr(java._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
+    uses: set[int] = set()
+
+    def last_use() -> int:
+        (session,) = (one for one in sessions() if one.sessionId() == spark.client._session_id)
+        return int(session.lastAccessTimeMs())
+
+    def sessions() -> list[Any]:
+        found = getattr(server, "MODULE$").sessionManager().listActiveSessions()
+        return [found.apply(place) for place in range(found.size())]
+
+    def watch() -> None:
+        try:
+            until(lambda: "leasehold-session" in {one.name for one in threading.enumerate()}, "a loop that waits")
+            until(lambda: uses.add(last_use()) or len(uses) > 5, "use of the session")  # type: ignore[func-returns-value]
+        finally:
+            batches.stop()
+
+    empty = LogHub.create(folder / "empty.db", partitions=1)
+    store = f"sqlite:///{folder}/stores-empty.db"
+    with closing(empty), MicroBatches(spark, empty.url, store=store, pipeline="empty") as batches:
+        beside = threading.Thread(target=watch)
+        beside.start()
+        print("said", list(batches), len(uses) > 5)
+        beside.join()
+    print("said", "leasehold-session" in {one.name for one in threading.enumerate()})
 
 
 if __name__ == "__main__":

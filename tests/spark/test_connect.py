@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.spark.handlers.jobs import stated_cores
+from leasehold.spark.session.keeping import pause_between
 from tests.repository import ROOT
 from tests.sinks.postgres import Place, place_on
 from tests.spark.connect_program import EVENTS, KEYS
@@ -43,11 +44,11 @@ def ran(
     with ExitStack() as stack:
         place = stack.enter_context(place_on(postgres_server.url))
         tables: list[str] = request.param
-        yield Ran(tables, _said_by(tmp_path_factory.mktemp("connect"), place.url, *tables), place)
+        yield Ran(tables, _said_by("connect_program", tmp_path_factory.mktemp("connect"), place.url, *tables), place)
 
 
-def _said_by(folder: Path, *words: str) -> list[str]:
-    """What the program prints in lines that begin with "said "; it ends well.
+def _said_by(program: str, folder: Path, *words: str) -> list[str]:
+    """What a program prints in lines that begin with "said "; it ends well.
 
     Its server has one port, so that one program runs at a time, whichever worker of the tests has started it.
     """
@@ -56,7 +57,7 @@ def _said_by(folder: Path, *words: str) -> list[str]:
     with Path(tempfile.gettempdir(), "leasehold-connect-programs").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.connect_program", folder, *words],
+            [sys.executable, "-m", f"tests.spark.{program}", folder, *words],
             cwd=folder,
             env={**os.environ, **here},
             capture_output=True,
@@ -83,7 +84,7 @@ def test_a_table_that_batches_and_queries_fill(ran: Ran) -> None:
 
 
 def test_tables_that_handlers_fill(ran: Ran) -> None:
-    assert ran.said[SAID_OF_TABLES:] == [
+    assert ran.said[SAID_OF_TABLES:-2] == [
         "2 [0, 1, 2, 3, 4, 5, 6, 7] 8",
         "[(0, [0, 1, 2, 3]), (1, [0, 1, 2, 3])]",
         *(f"{table} {OUTCOMES[table]}" for table in ran.tables),
@@ -97,6 +98,36 @@ def test_tables_that_handlers_fill(ran: Ran) -> None:
             assert (sorted(applied), total) == (mine, sum(mine))
             assert applied == mine or table in ("scattered", "leased"), "what comes late from another partition is late"
         assert ran.place.look(f"SELECT count(*) FROM {table}") == [(KEYS,)]
+
+
+def test_a_loop_that_waits_uses_its_session_until_it_ends(ran: Ran) -> None:
+    assert ran.said[-2:] == ["[] True", "False"]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"),
+    [
+        ("3600000ms", 30.0),
+        ("60m", 30.0),
+        ("45s", 15.0),
+        ("9000", 3.0),
+        (" 1MIN ", 20.0),
+        ("10ms", 0.1),
+        ("0", 0.1),
+        ("-1", 30.0),
+        (None, 30.0),
+        ("", 30.0),
+        ("soon", 30.0),
+        ("9" * 400 + "d", 30.0),
+    ],
+)
+def test_a_session_is_used_three_times_within_its_timeout(timeout: str | None, seconds: float) -> None:
+    assert pause_between(timeout) == seconds
+
+
+@pytest.mark.soak
+def test_a_loop_that_waits_for_longer_than_a_session_lives_goes_on(tmp_path: Path) -> None:
+    assert _said_by("connect_idle_program", tmp_path) == ["1 event", "another session is closed", "2 events"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ sets another, so that two at once could lose a receipt. The driver therefore kee
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -108,6 +108,9 @@ class ClassicJobs:
         java = getattr(self._context, "_jsc", None)
         process = getattr(self._context._gateway, "proc", None) if java is not None else None
         return java is not None and (process is None or process.poll() is None)
+
+    def keep(self) -> Callable[[], None]:
+        return lambda: None  # nobody but this process ends its session
 
 
 class _Gathered(AccumulatorParam[list[Receipt]]):

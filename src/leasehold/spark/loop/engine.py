@@ -142,11 +142,13 @@ class Engine:
         """Begin to hold partitions. Raises what keeps this instance from it, and then holds nothing."""
         say_losses(self.share.manager.notices)
         self.share.start()
+        self._keep_no_more = self.jobs.keep()
         try:
             self.report(f"asking for partitions as {self.share.manager.owner_id}")
             self.share.manager.wait_for_cycle(1, FIRST_OWNERSHIP_WAIT)
             self.feed = self.share.when_there(lambda: Feed(self.share, self.settings, self._noted))
         except BaseException:
+            self._keep_no_more()
             self.share.close()
             raise
 
@@ -156,6 +158,7 @@ class Engine:
         Checkpoints that wait for their store are tried once more before, so that the next owner begins behind them.
         """
         with ExitStack() as last_steps:
+            last_steps.callback(self._keep_no_more)
             last_steps.callback(self.share.close, errors)
             last_steps.callback(self.between.leave)
             try:

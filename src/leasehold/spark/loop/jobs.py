@@ -6,7 +6,8 @@ Owns the face that the loop sees of Spark's driver, beyond the DataFrame API, an
                   one DataFrame serves every batch; receipts come back in an accumulator, which counts what the attempt
                   that succeeded has told
     ConnectJobs   Spark Connect has neither: the order goes into the function, so that each batch has a DataFrame of its
-                  own, and no receipts come back. What rests on them is not checked there, which is said at the start
+                  own, and no receipts come back. What rests on them is not checked there, which is said at the start.
+                  The server closes a session that is not used, so one is kept open
 
 Concurrency: local properties and job groups belong to the thread that sets them, so a batch is begun in the thread that
 evaluates it. Any thread may cancel.
@@ -15,7 +16,7 @@ evaluates it. Any thread may cancel.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pyspark.sql.types import StructType
 from leasehold.errors import SparkEnded
 from leasehold.spark.loop.orders import Order, Receipt, task_order
 from leasehold.spark.loop.tasks import ReadSpec, Tally, run_task, set_aside_imports
+from leasehold.spark.session.keeping import keep_open
 from leasehold.spark.session.versions import is_connect
 
 logger = logging.getLogger(__name__)
@@ -77,6 +79,10 @@ class Jobs(Protocol):
 
     def alive(self) -> bool:
         """Whether Spark is there."""
+        ...
+
+    def keep(self) -> Callable[[], None]:
+        """Keep Spark there while nothing is asked of it, until what this returns is called."""
         ...
 
 
@@ -140,6 +146,9 @@ class ConnectJobs:
 
     def alive(self) -> bool:
         return not getattr(self._spark, "is_stopped", False)
+
+    def keep(self) -> Callable[[], None]:
+        return keep_open(self._spark)
 
 
 def _tag(group: str) -> str:
