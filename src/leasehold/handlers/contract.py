@@ -18,7 +18,6 @@ and takes effect once (`table`).
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.handlers.answers import Emit, Gone, Row, parts
 from leasehold.handlers.calling.raised import NotCalled, is_timeout, name_of
 from leasehold.handlers.opened import Opens, value_of
+from leasehold.handlers.states import form_of
 from leasehold.printable import nobody_reads_the_output
 from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.rules.related import EntityStep
@@ -160,11 +160,8 @@ class EntityHandler:
         return self.function(state, event, value_of(self.opens))
 
     def fields(self) -> tuple[str, ...] | None:
-        """The names of a state's fields; None for a dict, which has those of the table."""
-        if dataclasses.is_dataclass(self.state):
-            return tuple(one.name for one in dataclasses.fields(self.state))
-        model = getattr(self.state, "model_fields", None)
-        return None if model is None else tuple(model)
+        """The names of what a state has; None for a dict, which has those of the table."""
+        return None if self.state is dict else form_of(self.state).fields
 
     def loaded(self, stored: State | None) -> Any:
         """A stored state as the function gets it. Raises `UsageError` for a row that cannot be read."""
@@ -176,8 +173,7 @@ class EntityHandler:
             )
         if stored is None or self.state is dict:
             return None if stored is None else dict(stored)
-        validate = getattr(self.state, "model_validate", None)
-        return validate(dict(stored)) if validate else self.state(**stored)
+        return form_of(self.state).load(stored)
 
     def dumped(self, state: Any) -> dict[str, Any]:
         """What the function returned, to be stored. Raises `UsageError` for what is not a state."""
@@ -188,11 +184,7 @@ class EntityHandler:
                 f"the handler {self.function.__name__} returned {type(state).__name__}: a state is a dict"
                 f"{'' if self.state is dict else f' or a {self.state.__name__}'}; else return Delete() or Skip()"
             )
-        dump = getattr(state, "model_dump", None)
-        if dump:
-            dumped: dict[str, Any] = dump()
-            return dumped
-        return {name: getattr(state, name) for name in self.fields() or ()}
+        return form_of(self.state).dump(state)
 
 
 def entity(
@@ -205,13 +197,13 @@ def entity(
     opens    a function without arguments that returns a context manager. The first call in a process enters it, and
              the handler is given what that returns as its third argument: a pool of connections, a model (`opened`)
 
-    Raises `ConfigError`, also for what is not a plain function of a state and an event.
+    Raises `ConfigError`, also for what is not a plain function of a state and an event, and for a class of which no
+    object can be made from its stored fields (`states`).
     """
     if isinstance(keys, str) or not keys:
         raise ConfigError("keys", keys, "a list of at least one column", 'For example keys=["order_id"]')
-    if not (state is dict or dataclasses.is_dataclass(state) or hasattr(state, "model_fields")):
-        raise ConfigError("state", state, "dict, a dataclass or a pydantic model", "Leave it out for dict")
-
+    if state is not dict:
+        form_of(state)
     if opens is not None and not callable(opens):
         raise ConfigError("opens", opens, "a function that returns a context manager", "Put @contextmanager above one")
 

@@ -100,6 +100,7 @@ class Engine:
     """
 
     feed: Feed
+    _keep_no_more: Callable[[], None]
 
     def __init__(
         self,

@@ -43,7 +43,10 @@ def keep_open(spark: SparkSession) -> Callable[[], None]:
                 pause = pause_between(spark.conf.get(TIMEOUT, None))
             except Exception as error:  # noqa: BLE001  what is wrong with a session is the next batch's to raise
                 if not (said or ended.is_set()):
-                    logger.warning("the session of Spark Connect may be closed while the loop waits: %s", error)
+                    logger.warning(
+                        "Spark Connect may close the session while the loop waits: %s",
+                        error,
+                    )
                 said = True
             ended.wait(pause)
 
