@@ -33,8 +33,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         "steady-sessions": QueueSettings(requires_session=True, **KILLED),
         "sessions": QueueSettings(requires_session=True, lock_duration=NEVER),
         "twice": QueueSettings(lock_duration=NEVER, max_delivery_count=2, duplicate_window=NEVER),
+        "once": QueueSettings(lock_duration=NEVER, duplicate_window=NEVER),
+        "once-sessions": QueueSettings(requires_session=True, lock_duration=NEVER, duplicate_window=NEVER),
     }
-    with Server(queues, {"news": TopicSettings({"all": QueueSettings(lock_duration=NEVER)})}) as server:
+    to_all = {"all": QueueSettings(lock_duration=NEVER)}
+    topics = {"news": TopicSettings(to_all), "once-news": TopicSettings(to_all, duplicate_window=NEVER)}
+    with Server(queues, topics) as server:
         monkeypatch.setenv("LEASEHOLD_SERVICE_BUS_CONNECTION_STRING", server.connection_string())
         yield server
     gc.collect()
@@ -53,7 +57,7 @@ def drains(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[Server]:
         def came() -> bool:
             found.extend(receive(queue, most, 0.2))
             (there,) = (each for each in servers if each.namespace == namespace)
-            return bool(found) or not there.free(name, dead=bool(dead))
+            return bool(found) or not there.free(name.replace("/subscriptions/", "/"), dead=bool(dead))
 
         until(came, f"what is free in {queue.name}")
         return found

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from leasehold.cli.app import app
 from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.queues import open_queue
+from leasehold.queues import Queue, open_queue
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queues.conftest import url
 from tests.queues.messages import received
@@ -66,6 +66,55 @@ def test_what_is_resubmitted_is_a_message_as_it_was_first(server: ServiceBusServ
     assert found["m0"].body == b"body 0"
     assert found["m0"].properties == {"n": "0"}
     assert found["m0"].sequence_number == 5
+
+
+ONCE = {
+    "a queue": "once",
+    "a queue with sessions": "once-sessions?sessions=true",
+    "a topic": "once-news/subscriptions/all",
+}
+
+
+def made_dead(queue: Queue, count: int) -> None:
+    for message in received(queue, count):
+        assert queue.dead_letter(message, "NoAmount", "")
+
+
+@pytest.mark.parametrize("path", ONCE.values(), ids=ONCE)
+def test_what_is_resubmitted_is_no_duplicate_of_what_it_was(server: ServiceBusServer, path: str) -> None:
+    """Three times, since each copy is a message that may fail like its first."""
+    sent = [Message(f"{n}", message_id=f"m{n}", session_id="s") for n in range(3)]
+    with connected(server) as client:
+        send(client, entity := path.partition("/")[0].partition("?")[0], *sent)
+    server.send(entity, "3", session_id="s")  # without an id
+    with closing(open_queue(url(server, path))) as queue:
+        for _ in range(3):
+            made_dead(queue, 4)
+            assert len(run("resubmit", url(server, path), "--all")[0]["numbers"]) == 4
+        found = received(queue, 4)
+        named = sorted((each.body, each.message_id, each.properties) for each in found)
+        firsts = ((b"0", "m0"), (b"1", "m1"), (b"2", "m2"), (b"3", None))
+        assert named == [(*first, {}) for first in firsts], "a copy is named as its first"
+        assert {each.session_id for each in found} == {"s"}
+        assert queue.complete(found) == []
+
+
+@pytest.mark.parametrize(("path", "copies"), [("once", 1), ("orders", 2)])
+def test_a_resubmission_that_ended_between_copy_and_removal_is_done_again(
+    server: ServiceBusServer, path: str, copies: int
+) -> None:
+    """A queue that detects duplicates has the message once: it drops the second copy."""
+    with connected(server) as client:
+        send(client, path, Message("a", message_id="m"))
+    with closing(open_queue(url(server, path))) as queue:
+        made_dead(queue, 1)
+        with closing(queue.dead_letters()) as dead:
+            (letter,) = received(dead, 1)
+            dead.resubmit([letter])
+            dead.abandon([letter])  # as its lock ends
+        assert server.count(path, dead=True) == 1
+        assert len(run("resubmit", url(server, path), "--all")[0]["numbers"]) == 1
+        assert (server.count(path), server.count(path, dead=True)) == (copies, 0)
 
 
 def test_what_is_dropped_is_gone_and_the_rest_can_be_taken_at_once(server: ServiceBusServer, dead: str) -> None:

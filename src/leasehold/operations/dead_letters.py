@@ -2,8 +2,9 @@
 
 Owns how chosen dead letters are taken: a queue gives out its messages only in its own order, so that all are locked in
 turn until the chosen ones have come, and the others are given back. Nothing else may be lost: a copy is sent before its
-dead letter is completed. A process that ends between the two leaves the dead letter beside the copy; the copy has the
-message id of the first, so that a queue with duplicate detection takes it once.
+dead letter is completed, under a name that no queue takes for a duplicate of its first (`Queue.resubmit`). A process
+that ends between the two leaves the dead letter beside the copy, and whoever sends it again sends a second copy: a
+queue with duplicate detection drops it within its window, any other queue has both.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ class QueueMessage:
     sequence_number: int
     enqueued_time: float
     message_id: str | None = None
+    """What its sender has named it by; a copy (`Queue.resubmit`) has that of its first."""
     session_id: str | None = None
     partition_key: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -90,7 +91,11 @@ class Queue(Protocol):
         ...
 
     def resubmit(self, messages: Sequence[QueueMessage]) -> None:
-        """Send copies of messages into the queue that these come from: of dead letters, the queue they died in."""
+        """Send copies of messages into the queue that these come from: of dead letters, the queue they died in.
+
+        A queue that detects duplicates would drop a copy under its first's name, so that it has one of its own. All
+        copies of one message have the same, so that such a queue drops a second copy, and only that.
+        """
         ...
 
     def dead_letters(self) -> Queue:

@@ -115,9 +115,11 @@ _LINES = (
 def resubmit(queue: str, numbers: tuple[int, ...], reason_has: str | None, everything: bool, output: Output) -> None:
     """Send dead letters into their queue again, as they were first sent, and remove them.
 
-    A copy is sent, then its dead letter is removed: ended in between, both are there. Copies keep the message id, so
-    that a queue with duplicate detection takes a second one as a duplicate. Those of a subscription go to its topic,
-    which gives them to all its subscriptions.
+    A copy is sent, then its dead letter is removed: ended in between, both are there. A copy has a message id of its
+    own, since a queue with duplicate detection drops what comes under an id that it knows, and the first's id in the
+    property leasehold-first-message-id. Sent again after such an end, a second copy has the id of the first copy: a
+    queue with duplicate detection drops it, any other queue has both. Copies of a subscription's dead letters go to
+    its topic, which gives them to all its subscriptions.
     """
     from leasehold.operations.dead_letters import resubmit as send_again
 

@@ -8,6 +8,7 @@ message or error shows a secret.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -51,9 +52,11 @@ _NOT_ALLOWED = "amqp:not-allowed"
 """The condition of an entity that is not of the kind asked for, by which a message of the driver names it."""
 _SESSIONS = "write ?sessions=true behind a queue that requires sessions, and leave it out with any other"
 _COPIED = (
-    *("message_id", "session_id", "partition_key", "correlation_id", "content_type", "subject", "to", "reply_to"),
+    *("session_id", "partition_key", "correlation_id", "content_type", "subject", "to", "reply_to"),
     *("reply_to_session_id", "time_to_live"),
 )
+FIRST_ID = "leasehold-first-message-id"
+"""The property of a copy that has the message id of its first; an empty text where that has none."""
 
 
 def open_service_bus_queue(url: str, base: Path) -> ServiceBusQueue:
@@ -181,7 +184,7 @@ class ServiceBusQueue:
         with self._told(), self._sender() as sender:
             for each in messages:
                 try:
-                    sender.send_messages(_copy(each.driver))
+                    sender.send_messages(_copy(each, self.name))
                 except (TypeError, ValueError) as error:  # what the driver reads and does not send
                     raise QueueError(f"message {each.sequence_number} cannot be sent as it was: {error}") from error
 
@@ -276,14 +279,16 @@ class ServiceBusQueue:
 def _message(found: Any) -> QueueMessage:
     until = found.locked_until_utc
     reason, description = (_mark(found, name) for name in _ANNOUNCED)
+    properties = {_text(name): _text(value) for name, value in (found.application_properties or {}).items()}
+    message_id = None if found.message_id is None else str(found.message_id)
     return QueueMessage(
         body=b"".join(found.body) if found.body_type is AmqpMessageBodyType.DATA else None,
         sequence_number=found.sequence_number,
         enqueued_time=found.enqueued_time_utc.timestamp(),
-        message_id=None if found.message_id is None else str(found.message_id),
+        message_id=properties.pop(FIRST_ID, message_id) or None,
         session_id=None if found.session_id is None else _text(found.session_id),
         partition_key=None if found.partition_key is None else _text(found.partition_key),
-        properties={_text(name): _text(value) for name, value in (found.application_properties or {}).items()},
+        properties=properties,
         delivery_count=found.delivery_count or 0,
         locked_until=until.timestamp() if until is not None else 0.0,
         dead_letter_reason=reason,
@@ -298,16 +303,23 @@ def _mark(found: Any, name: bytes) -> str | None:
     return _text(value) if isinstance(value, bytes | str) else None
 
 
-def _copy(found: Any) -> ServiceBusMessage:
-    """The message as it was sent first. One without bytes, which the driver does not send, is refused."""
+def _copy(message: QueueMessage, queue: str) -> ServiceBusMessage:
+    """The message as it was sent first, but for its id. One without bytes, which the driver does not send, is refused.
+
+    A queue that detects duplicates takes a copy under the first's id for sent, and drops it. The copy's own id is made
+    of what names the first for good, in this queue or subscription, so that it is the same for each of its copies.
+    """
+    found = message.driver
     if found.body_type is not AmqpMessageBodyType.DATA:
         what = "an AMQP value, or AMQP that cannot be read, not bytes"
-        raise QueueError(f"message {found.sequence_number} holds {what}: it can only be dropped")
+        raise QueueError(f"message {message.sequence_number} holds {what}: it can only be dropped")
     properties: Mapping[Any, Any] = found.application_properties or {}
     kept: dict[Any, Any] = {_text(name): value for name, value in properties.items() if name not in _ANNOUNCED}
+    kept[FIRST_ID] = message.message_id or ""
     stated = {name: getattr(found, name) for name in _COPIED}
     said = {name: value for name, value in stated.items() if value is not None}
-    return ServiceBusMessage(b"".join(found.body), application_properties=kept, **said)
+    name = hashlib.sha256(f"{queue} {message.identity}".encode()).hexdigest()
+    return ServiceBusMessage(b"".join(found.body), application_properties=kept, message_id=name, **said)
 
 
 def _text(value: object) -> str:
