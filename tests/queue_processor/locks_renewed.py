@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pytest
 
-from leasehold.processors.queues import processor, sessions
-from leasehold.processors.queues.locks import LockTrust
 from leasehold.queues import QueueMessage
+from leasehold.queues.locks import Answered, LockTimes, LockTrust
 from leasehold.queues.service_bus.queue import ServiceBusQueue
 from tests.service_bus.servers import LOCK, Server
 from tests.waiting import until
@@ -31,12 +29,12 @@ class Renewals:
             self._confirmed.update(message.sequence_number for message in found)
             return found
 
-        def trust(locked_until: float, *, sent: float, **more: Any) -> LockTrust:
-            return LockTrust(math.inf, sent + OFTEN)
+        def trust(times: LockTimes, message: QueueMessage, answered: Answered) -> LockTrust:
+            return LockTrust(math.inf, answered.sent + OFTEN)
 
         monkeypatch.setattr(ServiceBusQueue, "renew", renewed)
-        for module in (processor, sessions):
-            monkeypatch.setattr(module, "lock_trust", trust)
+        for name in ("received", "renewed"):
+            monkeypatch.setattr(LockTimes, name, trust)
 
     def outlast(self, messages: Iterable[int], locks: int = 2) -> None:
         """Let more than this many times pass for which a lock lasts, and see each of these renewed in between."""

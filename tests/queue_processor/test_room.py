@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from leasehold.processors.queues.locks import LONGEST, SHORTEST, lock_trust
 from leasehold.processors.queues.messages_in_hand import (
     Complete,
     Ending,
@@ -22,15 +21,15 @@ from leasehold.processors.queues.messages_in_hand import (
 from leasehold.processors.queues.room import Room
 from leasehold.processors.queues.settings import QueueDelivery
 from leasehold.queues.base import QueueMessage
+from leasehold.queues.locks import LOST, LockTrust
 
 
 def message(number: int, count: int = 0) -> QueueMessage:
     return QueueMessage(b"", number, float(number), delivery_count=count)
 
 
-def taken(room: Room, number: int, key: str = "a", now: float = 0.0, *, count: int = 0, lasts: float = 30.0) -> None:
-    trust = lock_trust(lasts, sent=now, answered=now, wall=0.0)
-    room.take(message(number, count), key, None, trust, now)
+def taken(room: Room, number: int, key: str = "a", now: float = 0.0, *, count: int = 0) -> None:
+    room.take(message(number, count), key, None, LockTrust(now + 27.0, now + 15.0, now))
 
 
 def room_of(**settings: Any) -> Room:
@@ -127,8 +126,8 @@ def test_a_busy_entity_is_waited_for_for_a_time_and_then_given_back_but_for_a_la
     assert (held.tries, last.leaves_at) == (0, None)
 
 
-def test_what_is_in_hand_is_renewed_wherever_it_stands_and_dropped_when_its_lock_has_ended() -> None:
-    room = room_of(workers=1, busy="abandon", first_pause=30.0)
+def test_what_is_in_hand_is_renewed_wherever_it_stands_and_dropped_when_the_service_says_that_it_is_lost() -> None:
+    room = room_of(workers=1, busy="abandon", first_pause=60.0, longest_pause=60.0)
     taken(room, 1, "busy")
     start = started(room)
     room.ended(start.held[0], Result(Ending.BUSY), 0.0)
@@ -140,7 +139,10 @@ def test_what_is_in_hand_is_renewed_wherever_it_stands_and_dropped_when_its_lock
     (renew,) = room.due(15.0)
     assert isinstance(renew, Renew)
     assert sorted(numbers(renew.held)) == [1, 2, 3]
-    assert room.due(29.0) == []  # nobody renewed them
+    assert room.due(29.0) == [renew]  # the service was away: it has not said that they are lost
+    for held in renew.held:
+        held.trust = LOST
+    assert room.due(29.0) == []
     assert room.lost == 2
     room.ended(at_work.held[0], Result(Ending.APPLIED), 29.0)  # it was committed: the service says whether it is its
     room.finished("at work")
@@ -151,7 +153,8 @@ def test_a_message_that_comes_again_brings_a_new_lock() -> None:
     room = room_of()
     taken(room, 1)
     start = started(room)
-    taken(room, 1, now=20.0, count=1)
+    first = start.held[0].trust
+    assert room.take(message(1, 1), "a", None, LockTrust(47.0, 35.0, 20.0)) == first, "it was lost"
     assert room.free == 99
     assert start.held[0].trusted(40.0)
     assert start.held[0].message.delivery_count == 1
@@ -169,13 +172,13 @@ def test_the_end_gives_back_what_nobody_works_on() -> None:
     assert room.empty
 
 
-def test_a_lock_is_trusted_from_before_its_request_was_sent_and_never_past_what_the_service_said() -> None:
-    trust = lock_trust(1_010.0, sent=100.0, answered=102.0, wall=1_000.0)  # it ends at 112
-    assert 100.0 < trust.renew_at < trust.until < 112.0
-    ahead = lock_trust(1_010.0, sent=100.0, answered=100.0, wall=2_000.0)
-    assert ahead.until <= 100.0 + SHORTEST
-    behind = lock_trust(9_000.0, sent=100.0, answered=103.0, wall=1_000.0)
-    assert behind.until <= 100.0 + LONGEST
+def test_work_is_begun_once_the_service_has_said_that_a_doubtful_lock_is_held() -> None:
+    room = room_of()
+    room.take(message(1), "a", None, LockTrust(5.0, 6.0, 5.0))
+    (renew,) = room.due(6.0)
+    assert isinstance(renew, Renew)
+    room.renewed(renew.held[0], message(1), LockTrust(10.0, 8.0, 6.0))
+    assert started(room, 6.0).held == renew.held
 
 
 def test_parked_messages_are_looked_for_and_come_before_those_in_hand() -> None:

@@ -17,9 +17,9 @@ from leasehold.handlers.contract import EntityEvent
 from leasehold.leases import EntityLeases
 from leasehold.processors.queues import QueueDelivery, work
 from leasehold.processors.queues.content import Content
-from leasehold.processors.queues.locks import LockTrust
 from leasehold.processors.queues.messages_in_hand import HeldMessage
 from leasehold.queues import QueueMessage
+from leasehold.queues.locks import LockTrust
 from leasehold.sinks.beside.messages.contract import MessageChange
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor

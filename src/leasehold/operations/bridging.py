@@ -14,6 +14,7 @@ with one of them, and while no lock is lost.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from leasehold.hubs import Hub, SendsOnce
 from leasehold.model import Event
 from leasehold.queues import Queue, QueueMessage
 from leasehold.queues.keys import KeyOf
+from leasehold.queues.locks import Answered, LockTimes, LockTrust
 
 QUEUE, NUMBER, MESSAGE_ID, SESSION = (
     *("leasehold-queue", "leasehold-sequence-number", "leasehold-message-id", "leasehold-session-id"),
@@ -33,10 +35,8 @@ QUEUE, NUMBER, MESSAGE_ID, SESSION = (
 REMEMBER = 14 * 86_400.0
 """Seconds for which a hub that can remembers a message: as long as a queue keeps one by default."""
 
-_RENEWED_AT = 0.5
-"""The part of a lock's time that may pass before it is renewed."""
-_SHORTEST, _LONGEST = 0.4, 30.0
-"""Bounds, in seconds, of what is believed of that time: it is told by two clocks, which may differ."""
+_PAUSES = 0.05, 1.0
+"""The shortest and the longest pause, in seconds, before a hub that is away is asked again."""
 _LONGEST_REASON = 1_000
 _NO_BYTES = "The message holds an AMQP value, or AMQP that cannot be read, and an event of a hub is bytes"
 
@@ -75,6 +75,19 @@ def event_of(message: QueueMessage, queue: str, key: str | None) -> Event:
     return Event(message.body, partition_key=key or "", properties={**message.properties, **stated})
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Messages whose locks are held, and the trust in each."""
+
+    messages: Sequence[QueueMessage]
+    trusts: Sequence[LockTrust]
+
+    @property
+    def renew_at(self) -> float:
+        """When the first of them is to be renewed."""
+        return min((trust.renew_at for trust in self.trusts), default=math.inf)
+
+
 class Bridge:
     """One process's share of draining `queue` into `hub`.
 
@@ -96,18 +109,21 @@ class Bridge:
         self._queue, self._hub, self._key_of = queue, hub, key_of
         self._say, self._pause, self._remember = say, pause, remember
         self._clock = clock or SystemClock()
+        self._locks = LockTimes(queue.url, queue.shortest_lock)
 
     def step(self, most: int, wait: float) -> Bridged:
         """Move up to `most` messages; wait up to `wait` seconds for the first. `received` is 0 where none came."""
-        began = self._clock.monotonic()
+        sent = self._clock.monotonic()
         received = self._queue.receive(most, wait)
+        answered = self._answered(sent)
         empty = [message for message in received if message.body is None]
         dead = sum(self._queue.dead_letter(each, "NoBytes", _NO_BYTES) for each in empty)
         messages = [message for message in received if message.body is not None]
         done = Bridged(received=len(received), dead_lettered=dead, lost=len(empty) - dead)
         if not messages:
             return done
-        outcome = self._append(messages, began)
+        held = _Held(messages, [self._locks.received(message, answered) for message in messages])
+        outcome = self._append(messages, held)
         if outcome is None:
             self._queue.abandon(messages)
             return done
@@ -121,20 +137,17 @@ class Bridge:
                 done += Bridged(dead_lettered=int(dead), lost=int(not dead))
         return done
 
-    def _append(self, messages: Sequence[QueueMessage], began: float) -> tuple[int, dict[str, str]] | None:
+    def _append(self, messages: Sequence[QueueMessage], held: _Held) -> tuple[int, dict[str, str]] | None:
         """Append, as long as it takes. How many were new to the hub, and why it refused others, by their identities.
 
         `None` where the bridge is to stop.
         """
-        held = list(messages)
-        lasts = self._time_left(held)
-        renewed, told = began, False
+        told = False
         appended, refused = 0, dict[str, str]()
         rest = deque([messages])
         while rest:
-            if self._clock.monotonic() - renewed > lasts * _RENEWED_AT:
-                renewed = self._clock.monotonic()
-                held = self._queue.renew(held)
+            if held.renew_at <= self._clock.monotonic():
+                held = self._renewed(held)
             try:
                 appended += self._sent(rest[0])
                 rest.popleft()
@@ -151,14 +164,24 @@ class Bridge:
                 if not told:
                     self._say(error)
                     told = True
-                if self._pause(min(1.0, lasts / 4)):
+                shortest, longest = _PAUSES
+                if self._pause(max(shortest, min(longest, (held.renew_at - self._clock.monotonic()) / 2))):
                     return None
         return appended, refused
 
-    def _time_left(self, messages: Sequence[QueueMessage]) -> float:
-        """How long the locks last from now on, in seconds, by the service's clock and this one's wall."""
-        left = min(each.locked_until for each in messages) - self._clock.wall()
-        return min(_LONGEST, max(_SHORTEST, left))
+    def _renewed(self, held: _Held) -> _Held:
+        """Those that are held still; the service says which."""
+        sent = self._clock.monotonic()
+        still = self._queue.renew(held.messages)
+        answered = self._answered(sent)
+        numbers = {message.identity for message in still}
+        for message, trust in zip(held.messages, held.trusts, strict=True):
+            if message.identity not in numbers:
+                self._locks.lost(trust, answered.at)
+        return _Held(still, [self._locks.renewed(message, answered) for message in still])
+
+    def _answered(self, sent: float) -> Answered:
+        return Answered(sent, self._clock.monotonic(), self._clock.wall())
 
     def _sent(self, messages: Sequence[QueueMessage]) -> int:
         queue = self._queue.name

@@ -1,7 +1,8 @@
 """What a queue promises: messages that are received under a lock and then completed, at least once each.
 
 A received message is its receiver's until `locked_until`, by the service's clock; then the queue gives it to another
-receiver, its delivery counted. A message is named by its sequence number together with its enqueued time: numbers of a
+receiver, its delivery counted. The service alone decides whether a lock is held, and no clock of this machine: `locks`
+says how long one is trusted. A message is named by its sequence number together with its enqueued time: numbers of a
 queue that was removed and made anew begin again. Every method may raise `QueueUnavailable`.
 """
 
@@ -64,6 +65,11 @@ class Queue(Protocol):
     @property
     def name(self) -> str:
         """Names the queue wherever it is read from: namespace and path, in lower case."""
+        ...
+
+    @property
+    def shortest_lock(self) -> float:
+        """The shortest time, in seconds, for which this queue may lock a message; 0 where that is not known."""
         ...
 
     def receive(self, most: int, wait: float) -> list[QueueMessage]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from leasehold.processors.queues.locks import LockTrust
 from leasehold.queues.base import QueueMessage
+from leasehold.queues.locks import LockTrust
 
 FAILED_REASON = "HandlerFailed"
 

@@ -43,7 +43,6 @@ from leasehold.leases.turns import check_no_place
 from leasehold.processors.events.signals import terminating
 from leasehold.processors.queues.content import ContentReader, Unfit
 from leasehold.processors.queues.kept_leases import KeptLeases
-from leasehold.processors.queues.locks import lock_trust
 from leasehold.processors.queues.messages_in_hand import (
     Complete,
     Ending,
@@ -62,6 +61,7 @@ from leasehold.processors.queues.settings import QueueDelivery, check_none_defer
 from leasehold.processors.queues.turns import Turns
 from leasehold.processors.queues.work import Work
 from leasehold.queues import Queue, QueueMessage, open_queue
+from leasehold.queues.locks import LOST, Answered, LockTimes
 from leasehold.runtime import Runtime
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import Sink
@@ -134,6 +134,7 @@ class QueueProcessor:
         opened = partial(open_queue, url, base=runtime.base)
         self._queue: Queue = opened()
         name, parking = self._queue.name, kept.parked_messages
+        self._locks = LockTimes(self._queue.url, self._queue.shortest_lock)
         check_none_deferred(name, parking)
         self._work = Work(name, handler, kept, columns, settings=settings, clock=self._clock)
         self._turns = Turns(name, self._work, self._reader, parking, settings=settings, runtime=runtime)
@@ -279,11 +280,12 @@ class QueueProcessor:
             self._collect(self._room.next_due(self._clock.monotonic()))
             return
         wait = _BRIEFLY if self._room.at_work else min(_IDLE, self._room.next_due(self._clock.monotonic()))
+        sent = self._clock.monotonic()
         received = self._told(lambda: self._queue.receive(self._room.free, wait))
         if received is None:
             self._collect(_AWAY if self._room.empty else self._room.next_due(self._clock.monotonic()))
         if received:
-            self._take(received)
+            self._take(received, self._answered(sent))
 
     def _end(self) -> None:
         """Give back what nobody works on, and wait for those who work; their messages are renewed meanwhile."""
@@ -304,15 +306,19 @@ class QueueProcessor:
         except Empty:
             return
 
-    def _take(self, messages: Sequence[QueueMessage]) -> None:
+    def _answered(self, sent: float) -> Answered:
+        return Answered(sent, self._clock.monotonic(), self._clock.wall())
+
+    def _take(self, messages: Sequence[QueueMessage], answered: Answered) -> None:
         self._counts["received"] += len(messages)
         for message, content in zip(messages, self._reader.read_all(messages), strict=True):
             if isinstance(content, Unfit):
                 self._dead_letter(message, content.reason, content.description)
                 continue
-            now, wall = self._clock.monotonic(), self._clock.wall()
-            trust = lock_trust(message.locked_until, sent=now, answered=now, wall=wall)
-            self._room.take(message, content.lease_key, content, trust, now)
+            trust = self._locks.received(message, answered)
+            lost = self._room.take(message, content.lease_key, content, trust)
+            if lost is not None:
+                self._locks.lost(lost, answered.at)
 
     def _perform(self, step: Step) -> None:
         match step:
@@ -334,16 +340,18 @@ class QueueProcessor:
         self._counts["lost"] += len(messages if lost is None else lost)
 
     def _renew(self, held: tuple[HeldMessage, ...]) -> None:
-        """One by one, since each is a call of the service. One that is not held any more is left to its end."""
+        """One by one, since each is a call of the service. None is given up while the queue is away."""
         for each in held:
             sent = self._clock.monotonic()
             found = self._told(lambda each=each: self._queue.renew([each.message]))  # type: ignore[misc]
             if found is None:
                 return
-            answered, wall = self._clock.monotonic(), self._clock.wall()
+            answered = self._answered(sent)
+            if not found:
+                self._locks.lost(each.trust, answered.at)
+                each.trust = LOST
             for message in found:
-                trust = lock_trust(message.locked_until, sent=sent, answered=answered, wall=wall)
-                self._room.renewed(each, message, trust)
+                self._room.renewed(each, message, self._locks.renewed(message, answered))
 
     def _dead_letter(self, message: QueueMessage, reason: str, description: str) -> None:
         held = self._told(lambda: self._queue.dead_letter(message, reason, description))

@@ -11,9 +11,10 @@ of such an entity that they come first.
 Rules:
 
 1. One line an entity, in the order of the queue; at most one worker on it, which takes the first of it.
-2. Whatever is in hand is renewed when it is due, wherever it stands; work on a message is begun only while its lock is
-   trusted. One whose trust has ended is dropped: it comes again. A worker's result counts all the same: whether it was
-   committed the sink has decided, and whether it can be completed the service does.
+2. Whatever is in hand is renewed when it is due, wherever it stands, also once its trust has ended: whether its lock is
+   held the service says. Work on a message is begun only while its lock is trusted. One whose lock is lost is dropped:
+   it comes again. A worker's result counts all the same: whether it was committed the sink has decided, and whether it
+   can be completed the service does.
 3. Under `wait` a message that failed stays the first of its line, so that none overtakes it; under `abandon` it is
    given back. Either way it pauses, longer each time, and after the last delivery it is set aside.
 4. That an entity is busy, or a store away, is no failure of a message. One in its last delivery is not given back for
@@ -35,7 +36,6 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from leasehold.processors.queues.locks import LockTrust
 from leasehold.processors.queues.messages_in_hand import (
     FAILED_REASON,
     Complete,
@@ -52,6 +52,7 @@ from leasehold.processors.queues.messages_in_hand import (
 )
 from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, pause
 from leasehold.queues.base import QueueMessage
+from leasehold.queues.locks import LOST, LockTrust
 
 _LOOK = 1.0
 """Seconds between two looks for parked messages."""
@@ -73,6 +74,10 @@ class _Line:
     def waits(self) -> bool:
         """Whether there is something to do, and nobody does it."""
         return not self.at_work and (bool(self.held) or self.parked is not None)
+
+    def may_start(self, now: float) -> bool:
+        """Whether a worker may begin it."""
+        return self.waits and self.ready_at <= now and (not self.held or self.held[0].trusted(now))
 
 
 def _settled(held: HeldMessage, result: Result) -> Step:
@@ -112,16 +117,18 @@ class Room:
         """How many entities are being worked on; a look at the sink counts as one."""
         return self._at_work + self._looking
 
-    def take(self, message: QueueMessage, key: str, content: Any, trust: LockTrust, now: float) -> None:
-        """A message has come."""
+    def take(self, message: QueueMessage, key: str, content: Any, trust: LockTrust) -> LockTrust | None:
+        """A message has come. Of one that was in hand, the trust in the lock that was lost."""
         known = self._known.get(message.identity)
         if known is not None:  # rule 5
+            lost = known.trust
             known.message, known.trust = message, trust
-            return
+            return lost
         held = HeldMessage(message, key, content, trust)
         self._known[message.identity] = held
         line = self._lines.setdefault(key, _Line())
         insort(line.held, held, lo=1 if line.at_work else 0, key=lambda each: each.place)
+        return None
 
     def looked(self, found: Mapping[str, tuple[Any, ...]]) -> None:
         """A look has ended: these entities have parked messages that are due, by the keys of their leases."""
@@ -187,7 +194,7 @@ class Room:
     def due(self, now: float, *, stopping: bool = False) -> list[Step]:
         """What is to be done now; `stopping` begins no work, and gives back what is not at work."""
         steps = self.settled()
-        for held in [each for each in self._known.values() if not each.trusted(now) and not self._is_at_work(each)]:
+        for held in [each for each in self._known.values() if each.trust is LOST and not self._is_at_work(each)]:
             self.lost += 1
             self._out(held)
         leaving = [each for each in self._leaving if stopping or (each.leaves_at or 0.0) <= now]
@@ -197,7 +204,7 @@ class Room:
             self._out(held)
         if leaving:
             steps.append(GiveBack(tuple(leaving)))
-        renew = tuple(each for each in self._known.values() if each.trust.renew_at <= now and each.trusted(now))
+        renew = tuple(each for each in self._known.values() if each.trust.renew_at <= now)
         if renew:
             steps.append(Renew(renew))
         if not stopping:
@@ -219,7 +226,7 @@ class Room:
         free = self._settings.workers - self._at_work
         if free <= 0:
             return
-        ready = (key for key, line in self._lines.items() if line.waits and line.ready_at <= now)
+        ready = (key for key, line in self._lines.items() if line.may_start(now))
         keys = tuple(islice(ready, free + self._settings.workers))
         for key in keys[:free]:
             line = self._lines[key]

@@ -30,11 +30,11 @@ from typing import TypeVar
 from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, LeaseLost, may_pass
 from leasehold.processors.queues.content import ContentReader, Unfit
-from leasehold.processors.queues.locks import LockTrust, lock_trust
 from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result
 from leasehold.processors.queues.settings import QueueDelivery, pause
 from leasehold.processors.queues.work import Work
 from leasehold.queues import Queue, QueueMessage
+from leasehold.queues.locks import LOST, Answered, LockTimes
 from leasehold.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 _WAIT, _AWAY, _LOOK = 1.0, 2.0, 0.5
 """Seconds to wait for a free session, for a queue that is away, and at most until locks are looked at again."""
-_NEVER = LockTrust(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +119,7 @@ class _SessionLock:
 
     def __init__(self, queue: str, session: str, clock: Clock) -> None:
         self._queue, self.session, self._clock = queue, session, clock
-        self.trust = _NEVER
+        self.trust = LOST
 
     def trusted(self) -> bool:
         """Whether it is this process's, for all it knows."""
@@ -139,6 +138,7 @@ class _Worker:
         self._shared, self._away, self._wake = shared, away, wake
         self._mutex = threading.Lock()
         self._queue = shared.open()
+        self._locks = LockTimes(self._queue.url, self._queue.shortest_lock)
         self._at_hand: tuple[_SessionLock, QueueMessage] | None = None
         self._session, self._since = "", 0.0
         self.failure: BaseException | None = None
@@ -164,7 +164,7 @@ class _Worker:
         if at_hand is None:
             return _LOOK
         lock, message = at_hand
-        if lock.trusted() and lock.trust.renew_at <= now:
+        if lock.trust.renew_at <= now:
             with self._mutex:
                 if self._at_hand is at_hand:
                     self._renew(lock, message)
@@ -265,11 +265,12 @@ class _Worker:
         clock = self._shared.runtime.clock
         sent = clock.monotonic()
         found = self._told(lambda: self._queue.renew([message]))
-        answered, wall = clock.monotonic(), clock.wall()
+        answered = Answered(sent, clock.monotonic(), clock.wall())
         if found:
-            lock.trust = lock_trust(found[0].locked_until, sent=sent, answered=answered, wall=wall)
+            lock.trust = self._locks.renewed(found[0], answered)
         elif found is not None:
-            lock.trust = _NEVER
+            self._locks.lost(lock.trust, answered.at)
+            lock.trust = LOST
 
     def _leave(self) -> None:
         """Give the session up with all that is not settled of it: nothing of it counts as a failed delivery."""

@@ -31,14 +31,14 @@ from azure.servicebus.exceptions import (
 
 from leasehold.errors import QueueError, QueueUnavailable, lasting
 from leasehold.queues.base import NewMessage, QueueMessage
+from leasehold.queues.locks import SHORTEST
+from leasehold.queues.service_bus.lock_checks import service_decides
 from leasehold.queues.service_bus.prompt import ABANDONED, COMPLETED, announce, has_some
 from leasehold.queues.service_bus.sending import send_all
 from leasehold.queues.service_bus.url import Address, read_url
 
-_LASTING = (
-    *(MessagingEntityNotFoundError, MessagingEntityDisabledError),
-    *(ServiceBusAuthenticationError, ServiceBusAuthorizationError),
-)
+_UNAUTHORIZED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
+_LASTING = (MessagingEntityNotFoundError, MessagingEntityDisabledError, *_UNAUTHORIZED)
 _ANNOUNCED = (b"DeadLetterReason", b"DeadLetterErrorDescription")
 _SESSION_WAIT = 1.0
 """Seconds to wait for more messages of a session before the next one is taken."""
@@ -85,6 +85,11 @@ class ServiceBusQueue:
         """Namespace and path."""
         behind = "/$deadletterqueue" if self._dead else ""
         return f"{self._address.namespace}/{self._address.path}{behind}".lower()
+
+    @property
+    def shortest_lock(self) -> float:
+        """See `Queue.shortest_lock`: what the service takes for a lock duration; a local server takes any."""
+        return 0.0 if self._address.local else SHORTEST
 
     def receive(self, most: int, wait: float) -> list[QueueMessage]:
         """See `Queue.receive`."""
@@ -214,8 +219,10 @@ class ServiceBusQueue:
     def _receiver_of(self, **options: Any) -> Any:
         client, address = self._connected(), self._address
         if address.subscription is None:
-            return client.get_queue_receiver(address.entity, **options)
-        return client.get_subscription_receiver(address.entity, address.subscription, **options)
+            receiver = client.get_queue_receiver(address.entity, **options)
+        else:
+            receiver = client.get_subscription_receiver(address.entity, address.subscription, **options)
+        return service_decides(receiver)
 
     def _sender(self) -> Any:
         client, entity = self._connected(), self._address.entity
@@ -230,8 +237,7 @@ class ServiceBusQueue:
     def _announce(self, messages: Sequence[QueueMessage], outcome: Any) -> None:
         """Of several messages, send all outcomes at once, so that the answers come one upon the other."""
         if len(messages) > 1 and self._receiver is not None:
-            drivers = [each.driver for each in messages]
-            announce(self._receiver, (one for one in drivers if self._sessions or not one._lock_expired), outcome)
+            announce(self._receiver, [each.driver for each in messages], outcome)
 
     def _settled(self, settle: Any, message: QueueMessage) -> bool:
         """Whether the message could be settled: a lock that was lost is no error."""
@@ -267,9 +273,10 @@ class ServiceBusQueue:
         except MessageSizeExceededError as error:
             raise QueueError(f"{self.url}: a message is larger than the queue takes") from error
         except _LASTING as error:
-            raise lasting(
-                QueueUnavailable(f"{self.url}: {error.message} (check its name and the credential)")
-            ) from error
+            check = "check its name and the credential"
+            if isinstance(error, _UNAUTHORIZED):
+                check += ", and the clock of this machine, by which tokens are made and end"
+            raise lasting(QueueUnavailable(f"{self.url}: {error.message} ({check})")) from error
         except ServiceBusError as error:
             if _NOT_ALLOWED in error.message:
                 raise lasting(QueueUnavailable(f"{self.url}: {error.message} ({_SESSIONS})")) from error

@@ -32,6 +32,7 @@ _OPTIONS = ("connection_string", "connection_string_env", "sessions", "transport
 _WITH_SECRETS = ("connection_string", "connection_string_env")
 _WITHOUT_STRING = "a queue without a connection string"
 _STRINGS = Strings("Service Bus", VARIABLE, "queue", lambda text: parse_connection_string(text).entity_path)
+_LOCAL = re.compile(r"(?:^|;)\s*UseDevelopmentEmulator\s*=\s*true", re.IGNORECASE)
 _TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverWebsocket}
 
 
@@ -59,6 +60,11 @@ class Address:
         options = {"sessions": "true" if self.sessions else "", "transport": self.transport.removeprefix("amqp")}
         said = urlencode({name: value for name, value in options.items() if value})
         return f"servicebus://{self.namespace}/{quote(self.path)}{'?' if said else ''}{said}"
+
+    @property
+    def local(self) -> bool:
+        """Whether this is a server for tests and trials, by its connection string."""
+        return _LOCAL.search(self._connection_string or "") is not None
 
     def client(self, retries: int) -> Any:
         """A client of azure-servicebus for the namespace, which makes a call that fails anew this many times."""
