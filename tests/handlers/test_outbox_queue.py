@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.emulators.service_bus import ServiceBusServer
+from leasehold.emulators.amqp.limits import Limits
+from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import SchemaMismatch
 from leasehold.handlers.answers import Effects, Emit
 from leasehold.handlers.publishing import ID, publisher_at
@@ -100,6 +101,19 @@ def test_a_message_that_a_queue_never_takes_is_refused_as_its_own_fault(
             queue.send([NewMessage(b"before", key="a"), replace(message, key=message.key or "k")])
         queue.send([NewMessage(b"after", key="a")])
     assert server.count(entity.partition("?")[0]) == 1
+
+
+def test_a_message_that_is_larger_than_a_batch_is_sent_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a queue of the tier Premium takes it: up to 100 MB, and batches up to 1 MB."""
+    large = b"z" * 3_000_000
+    with ServiceBusServer({"orders": QueueSettings()}, limits=Limits(message_size=4 << 20)) as server:
+        monkeypatch.setenv("LEASEHOLD_SERVICE_BUS_CONNECTION_STRING", server.connection_string())
+        with closing(open_queue(url(server))) as queue:
+            assert isinstance(queue, SendsMessages)
+            queue.send([NewMessage(body, key="a") for body in (b"a", large, b"b")])
+            with pytest.raises(SchemaMismatch, match="larger than the 4,194,304 bytes"):
+                queue.send([NewMessage(b"z" * (4 << 20))])
+        assert [one.body for one in received(url(server), 3)] == [b"a", large, b"b"]
 
 
 def test_a_message_that_is_too_large(server: ServiceBusServer) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import KafkaError
 
 from leasehold.cli.app import app
 from leasehold.emulators.amqp.limits import Limits
@@ -25,7 +26,7 @@ from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import HubUnavailable, LeaseholdError, QueueUnavailable
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.log.hub import LogHub
-from leasehold.operations.bridging import Bridge
+from leasehold.operations.bridging import Bridge, Bridged
 from leasehold.queues import QueueMessage, open_queue
 from leasehold.queues.keys import key_by
 from leasehold.queues.service_bus import queue as of_service_bus
@@ -112,6 +113,43 @@ def test_a_message_that_the_hub_refuses_stops_no_other(
         [left] = dead.peek(0, 10)
     assert (left.dead_letter_reason, left.body) == ("RefusedByHub", b"x" * 40_000)
     assert "larger than" in (left.dead_letter_description or "")
+
+
+def test_messages_that_a_hub_refuses_together_go_one_by_one(
+    server: ServiceBusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.send("orders", *"abc", session_id="s")
+    with EventHubsServer({"hub": (memory := MemoryHub(1))}) as hubs:
+        monkeypatch.setenv("LEASEHOLD_EVENT_HUBS_CONNECTION_STRING", hubs.connection_string("hub"))
+        command = ["bridge", url(server), f"eventhubs://{hubs.namespace}/hub", "--key", "session", "--until-empty"]
+        with hubs.faults.refusing_sends("amqp:precondition-failed", least=2):
+            ran = CliRunner().invoke(app, command)
+        assert ran.exit_code == 0, ran.output
+        assert memory.state("0").end == 3
+    assert (server.count("orders"), server.count("orders", dead=True)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [("RECORD_LIST_TOO_LARGE", "segment.bytes"), ("POLICY_VIOLATION", "policy"), ("INVALID_TIMESTAMP", "clock")],
+)
+def test_a_message_that_kafka_refuses_alone_is_dead_lettered(
+    server: ServiceBusServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: str, why: str
+) -> None:
+    monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", f"{PATIENCE:g}s")
+    target = cluster.url(cluster.topic(1))
+    with closing(open_queue(url(server))) as queue, closing(open_hub(target)) as hub:
+        mover = Bridge(queue, hub, key_of=key_by("session"), say=print, pause=lambda seconds: True)
+        server.send("orders", "refused")
+        cluster.fail(0, getattr(KafkaError, code))
+        assert mover.step(1, PATIENCE) == Bridged(received=1, dead_lettered=1)
+        server.send("orders", "taken")
+        assert mover.step(1, PATIENCE) == Bridged(received=1, appended=1)
+        assert [row["body"] for row in rows(hub)] == [b"taken"]
+        with closing(queue.dead_letters()) as dead:
+            [left] = dead.peek(0, 10)
+    assert (left.dead_letter_reason, left.body) == ("RefusedByHub", b"refused")
+    assert why in (left.dead_letter_description or "")
 
 
 def test_what_any_sender_may_write_stops_no_bridge(server: ServiceBusServer, log: LogHub) -> None:

@@ -33,6 +33,7 @@ class AmqpFaults:
         self._throttled = dict.fromkeys(Work, 0)
         self._refusing = False
         self._delay = 0.0
+        self._refused: tuple[str, int] | None = None
 
     def drop_connections(self) -> int:
         """Cut every connection without a word, as a network does; return how many there were."""
@@ -61,6 +62,15 @@ class AmqpFaults:
         finally:
             self._delay = 0.0
 
+    @contextmanager
+    def refusing_sends(self, condition: str, *, least: int = 1) -> Iterator[None]:
+        """Within the block each send of `least` messages or more is refused with this condition, for what it is."""
+        self._refused = condition, least
+        try:
+            yield
+        finally:
+            self._refused = None
+
     # what the server asks
 
     @property
@@ -80,3 +90,9 @@ class AmqpFaults:
                 return
             self._throttled[work] -= 1
         raise AmqpError(SERVER_BUSY, "the server is busy: try again in a while (a fault on demand)")
+
+    def check_sent(self, count: int) -> None:
+        """Raise `AmqpError` if a send of this many messages is to be refused."""
+        refused = self._refused
+        if refused is not None and count >= refused[1]:
+            raise AmqpError(refused[0], f"a send of {count} is refused (a fault on demand)")

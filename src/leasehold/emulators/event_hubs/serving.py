@@ -109,6 +109,7 @@ class HubClient(Client[ServedPlace]):
         await self._pause()
         self._hubs.faults.check(Work.SEND)
         messages = sent_messages(delivery.message_format, delivery.payload)
+        self._hubs.faults.check_sent(len(messages))
         for message in messages:
             if message.partition_key and len(message.partition_key.encode("utf-16-le")) // 2 > _LONGEST_KEY:
                 raise AmqpError(ARGUMENT_ERROR, f"a partition key of more than {_LONGEST_KEY} characters")

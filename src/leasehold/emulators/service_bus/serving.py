@@ -177,6 +177,7 @@ class QueueClient(Client[ServedQueue]):
         await self._pause()
         self._faults.check(Work.SEND)
         contents = sent_contents(delivery.message_format, delivery.payload)
+        self._faults.check_sent(len(contents))
         await self._namespace.do(entity, lambda now: entity.alive.send(contents, now))
 
     def _receiver(self, entity: Entity, name: str | None) -> object:

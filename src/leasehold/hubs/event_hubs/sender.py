@@ -33,9 +33,15 @@ _TRIES = 6
 _PAUSES = Backoff(0.2, 3.2)
 _BUSY = "server-busy"
 _CONTENT = frozenset(
-    {"argument-error", "argument-out-of-range", "decode-error", "invalid-field", "link:message-size-exceeded"}
+    {
+        *("argument-error", "argument-out-of-range", "decode-error", "invalid-field", "link:message-size-exceeded"),
+        *("not-allowed", "not-implemented", "precondition-failed"),
+    }
 )
-"""Conditions of a refusal, as the client names them, by which it is the event's own fault: no waiting mends it."""
+"""Conditions by which the service refuses what was sent for what it is, as the client names them: no waiting mends it.
+
+Of several events in a batch each may pass alone.
+"""
 
 _Place = tuple[str, str]
 """A keyword of the client's `create_batch`, and its value."""
@@ -121,7 +127,8 @@ class Sender:
                 self._client.send_batch(batch)
             except EventDataSendError as error:
                 if error.error in _CONTENT:
-                    raise SchemaMismatch(f"Event Hubs refuses an event: {without_secrets(error)}") from error
+                    what = "an event" if len(batch) == 1 else f"a batch of {len(batch):,} events"
+                    raise SchemaMismatch(f"Event Hubs refuses {what}: {without_secrets(error)}") from error
                 if tried == _TRIES or error.error != _BUSY:
                     raise
                 time.sleep(_PAUSES.pause(tried))

@@ -25,6 +25,19 @@ from leasehold.hubs.kafka.options import KafkaSettings
 from leasehold.hubs.trace_context import sent_in_span
 from leasehold.model import Event
 
+_REFUSED = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "The option message_max_bytes is the client's limit; the topic has its own",
+    KafkaError.RECORD_LIST_TOO_LARGE: "The topic's segment.bytes bounds how many bytes come at once",
+    KafkaError.INVALID_RECORD: "The topic may be compacted, which takes no event without a key, or want a schema",
+    KafkaError.POLICY_VIOLATION: "A policy of the broker does not allow it",
+    KafkaError.INVALID_TIMESTAMP: "An event's time is that of this machine's clock, and the topic bounds how far it "
+    "may be from the broker's (message.timestamp.before.max.ms, message.timestamp.after.max.ms): check both clocks",
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "The topic's message format is too old for it, as for headers",
+}
+"""By which errors a broker refuses what was sent for what it is, and what to look at: no waiting mends it.
+
+A broker refuses all events that it was sent together, though each of them may pass alone.
+"""
 _BY_KEY = -1
 _POLL_EVERY = 1_000
 
@@ -109,10 +122,9 @@ class Sender:
 
     def _failure(self, client: Client[Producer], error: KafkaError | None) -> LeaseholdError:
         """The error to raise. After a fault the next call begins with a producer of its own."""
-        if error is not None and error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD):
+        if error is not None and (reason := _REFUSED.get(error.code())):
             return SchemaMismatch(
-                f"{self._settings.url}: an event was refused: {error.str()}. The option message_max_bytes is the "
-                "client's limit; the topic has its own."
+                f"{self._settings.url}: an event was refused, or others with it: {error.str()}. {reason}."
             )
         failed = client.failure(error, "sending")
         if not isinstance(failed, HubUnavailable) or error is None:

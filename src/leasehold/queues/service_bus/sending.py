@@ -1,7 +1,8 @@
 """Messages that are sent into a queue, in batches up to the size that the service takes.
 
 Owns which batch a message goes into: one of its own key, since the service takes no other where a queue is partitioned
-or requires sessions. So messages of one key keep their order.
+or requires sessions. So messages of one key keep their order. And owns which refusals are of what was sent: the service
+refuses a batch as a whole, though each of its messages may pass alone, and no waiting mends it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessageSizeExceededError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from leasehold.errors import SchemaMismatch
 from leasehold.queues.base import NewMessage
 
 _LONGEST_ID = 128
+_CONTENT = (
+    *("com.microsoft:argument-error", "com.microsoft:argument-out-of-range", "amqp:decode-error", "amqp:invalid-field"),
+    *("amqp:not-implemented", "amqp:precondition-failed"),
+)
+"""Conditions by which the service refuses messages for what they are. A message of the driver names them."""
+_OF_SEVERAL = "amqp:not-allowed"
+"""This one too, of a batch; of one message it says that the queue is of another kind than its URL says."""
 
 
 def send_all(sender: Any, messages: Sequence[NewMessage], *, sessions: bool, shown: str) -> None:
@@ -27,16 +35,36 @@ def send_all(sender: Any, messages: Sequence[NewMessage], *, sessions: bool, sho
     for own in by_key.values():
         batch = sender.create_message_batch()
         for message in own:
+            if _fits(batch, message):
+                continue
+            if len(batch):
+                _send(sender, batch, len(batch), shown)
+                batch = sender.create_message_batch()
             if not _fits(batch, message):
-                if len(batch):
-                    sender.send_messages(batch)
-                    batch = sender.create_message_batch()
-                    if _fits(batch, message):
-                        continue
-                raise SchemaMismatch(
-                    f"{shown}: a message is larger than the {batch.max_size_in_bytes:,} bytes it takes"
-                )
-        sender.send_messages(batch)
+                _check_size(sender, message, shown)
+                _send(sender, message, 1, shown)
+        if len(batch):
+            _send(sender, batch, len(batch), shown)
+
+
+def _check_size(sender: Any, message: ServiceBusMessage, shown: str) -> None:
+    """Refuse what is too large for the queue, too: the client would send it, and be cut off."""
+    most, size = sender._max_message_size_on_link, sum(map(len, message.body))
+    if most <= sender._max_batch_size_on_link or size >= most:
+        raise SchemaMismatch(f"{shown}: a message is larger than the {most:,} bytes it takes")
+
+
+def _send(sender: Any, what: Any, count: int, shown: str) -> None:
+    """Send a batch of `count` messages, or a message: a queue may take one that is larger than a batch."""
+    named = "a message" if count == 1 else f"a batch of {count:,} messages"
+    try:
+        sender.send_messages(what)
+    except MessageSizeExceededError as error:
+        raise SchemaMismatch(f"{shown}: {named} is larger than the queue takes: {error.message}") from error
+    except ServiceBusError as error:
+        if any(each in error.message for each in _CONTENT) or (count > 1 and _OF_SEVERAL in error.message):
+            raise SchemaMismatch(f"{shown}: {named} is refused: {error.message}") from error
+        raise
 
 
 def _made(one: NewMessage, *, sessions: bool, shown: str) -> ServiceBusMessage:
