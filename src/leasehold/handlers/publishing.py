@@ -32,8 +32,8 @@ class Publisher(Protocol):
     def publish(self, events: Sequence[WaitingEvent]) -> None:
         """Send events in order; returns when all are durable.
 
-        Raises `SchemaMismatch` if the receiver refuses one for good, and what may pass if it is away. Then any number
-        of the first of them, of each key, may be there.
+        Raises `SchemaMismatch` if the receiver refuses them for what they are, one of them or all together, and what
+        may pass if it is away. Then any number of the first of them, of each key, may be there.
         """
         ...
 

@@ -115,7 +115,7 @@ class Bridge:
         """Move up to `most` messages; wait up to `wait` seconds for the first. `received` is 0 where none came."""
         sent = self._clock.monotonic()
         received = self._queue.receive(most, wait)
-        answered = self._answered(sent)
+        answered = Answered.now(sent, self._clock)
         empty = [message for message in received if message.body is None]
         dead = sum(self._queue.dead_letter(each, "NoBytes", _NO_BYTES) for each in empty)
         messages = [message for message in received if message.body is not None]
@@ -173,15 +173,12 @@ class Bridge:
         """Those that are held still; the service says which."""
         sent = self._clock.monotonic()
         still = self._queue.renew(held.messages)
-        answered = self._answered(sent)
+        answered = Answered.now(sent, self._clock)
         numbers = {message.identity for message in still}
         for message, trust in zip(held.messages, held.trusts, strict=True):
             if message.identity not in numbers:
                 self._locks.lost(trust, answered.at)
         return _Held(still, [self._locks.renewed(message, answered) for message in still])
-
-    def _answered(self, sent: float) -> Answered:
-        return Answered(sent, self._clock.monotonic(), self._clock.wall())
 
     def _sent(self, messages: Sequence[QueueMessage]) -> int:
         queue = self._queue.name

@@ -120,7 +120,7 @@ class SendsMessages(Protocol):
     def send(self, messages: Sequence[NewMessage]) -> None:
         """Send messages; returns when the queue has them. Those of one key are sent in their order.
 
-        Raises `SchemaMismatch` for one that the queue never takes, and `QueueUnavailable`; then any number of the first
-        of them, of each key, may be there.
+        Raises `SchemaMismatch` for what the queue never takes, one of them or several together, and `QueueUnavailable`;
+        then any number of the first of them, of each key, may be there.
         """
         ...

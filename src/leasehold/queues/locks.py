@@ -26,6 +26,7 @@ import logging
 import math
 from dataclasses import dataclass
 
+from leasehold.clock import Clock
 from leasehold.queues.base import QueueMessage
 
 logger = logging.getLogger(__name__)
@@ -36,8 +37,8 @@ SHORTEST = 5.0
 """The shortest lock, in seconds, that Service Bus lets anybody set."""
 _ON_THE_WAY = 1.0
 """Seconds that an answer of the service may be on its way."""
-_LEAST = 0.4
-"""What is trusted of any lock, in seconds."""
+_LEAST, _LEAST_LOST = 0.4, 1.0
+"""What is believed of any lock, in seconds, and what is after locks that were lost sooner."""
 _MARGIN = 0.9
 _APART = 5.0
 """Seconds between two clocks from which on that is said."""
@@ -66,6 +67,11 @@ class Answered:
     sent: float
     at: float
     wall: float
+
+    @classmethod
+    def now(cls, sent: float, clock: Clock) -> Answered:
+        """The answer has just come."""
+        return cls(sent, clock.monotonic(), clock.wall())
 
 
 class LockTimes:
@@ -96,7 +102,7 @@ class LockTimes:
     def lost(self, trust: LockTrust, now: float) -> None:
         """The service has ended a lock that was not renewed since."""
         if trust.since < now:
-            self._longest = max(min(self._longest, now - trust.since), self._shortest, _LEAST)  # rule 2
+            self._longest = max(min(self._longest, now - trust.since), self._shortest, _LEAST_LOST)  # rule 2
 
     def _left(self, message: QueueMessage, answered: Answered) -> float:
         """How long the lock lasts from the answer on, as far as the wall clock knows."""

@@ -285,7 +285,7 @@ class QueueProcessor:
         if received is None:
             self._collect(_AWAY if self._room.empty else self._room.next_due(self._clock.monotonic()))
         if received:
-            self._take(received, self._answered(sent))
+            self._take(received, Answered.now(sent, self._clock))
 
     def _end(self) -> None:
         """Give back what nobody works on, and wait for those who work; their messages are renewed meanwhile."""
@@ -305,9 +305,6 @@ class QueueProcessor:
                 self._reports.get_nowait()()
         except Empty:
             return
-
-    def _answered(self, sent: float) -> Answered:
-        return Answered(sent, self._clock.monotonic(), self._clock.wall())
 
     def _take(self, messages: Sequence[QueueMessage], answered: Answered) -> None:
         self._counts["received"] += len(messages)
@@ -346,7 +343,7 @@ class QueueProcessor:
             found = self._told(lambda each=each: self._queue.renew([each.message]))  # type: ignore[misc]
             if found is None:
                 return
-            answered = self._answered(sent)
+            answered = Answered.now(sent, self._clock)
             if not found:
                 self._locks.lost(each.trust, answered.at)
                 each.trust = LOST

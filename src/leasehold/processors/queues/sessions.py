@@ -265,7 +265,7 @@ class _Worker:
         clock = self._shared.runtime.clock
         sent = clock.monotonic()
         found = self._told(lambda: self._queue.renew([message]))
-        answered = Answered(sent, clock.monotonic(), clock.wall())
+        answered = Answered.now(sent, clock)
         if found:
             lock.trust = self._locks.renewed(found[0], answered)
         elif found is not None:

@@ -34,7 +34,7 @@ from leasehold.queues.base import NewMessage, QueueMessage
 from leasehold.queues.locks import SHORTEST
 from leasehold.queues.service_bus.lock_checks import service_decides
 from leasehold.queues.service_bus.prompt import ABANDONED, COMPLETED, announce, has_some
-from leasehold.queues.service_bus.sending import send_all
+from leasehold.queues.service_bus.sending import NOT_ALLOWED, send_all
 from leasehold.queues.service_bus.url import Address, read_url
 
 _UNAUTHORIZED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
@@ -48,8 +48,6 @@ _RETRIES = 3
 """How often the driver makes a call anew. With sessions not at all: it takes having waited in vain for a free session
 for a failure, and would wait four times, with pauses; and what a link's end takes away there is the session, which no
 second call brings back."""
-_NOT_ALLOWED = "amqp:not-allowed"
-"""The condition of an entity that is not of the kind asked for, by which a message of the driver names it."""
 _SESSIONS = "write ?sessions=true behind a queue that requires sessions, and leave it out with any other"
 _COPIED = (
     *("session_id", "partition_key", "correlation_id", "content_type", "subject", "to", "reply_to"),
@@ -278,7 +276,7 @@ class ServiceBusQueue:
                 check += ", and the clock of this machine, by which tokens are made and end"
             raise lasting(QueueUnavailable(f"{self.url}: {error.message} ({check})")) from error
         except ServiceBusError as error:
-            if _NOT_ALLOWED in error.message:
+            if NOT_ALLOWED in error.message:
                 raise lasting(QueueUnavailable(f"{self.url}: {error.message} ({_SESSIONS})")) from error
             raise QueueUnavailable(f"{self.url}: {error.message}") from error
 

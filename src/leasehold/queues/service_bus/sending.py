@@ -23,8 +23,8 @@ _CONTENT = (
     *("amqp:not-implemented", "amqp:precondition-failed"),
 )
 """Conditions by which the service refuses messages for what they are. A message of the driver names them."""
-_OF_SEVERAL = "amqp:not-allowed"
-"""This one too, of a batch; of one message it says that the queue is of another kind than its URL says."""
+NOT_ALLOWED = "amqp:not-allowed"
+"""This one too, of a batch. Else it says that the queue is of another kind than its URL says."""
 
 
 def send_all(sender: Any, messages: Sequence[NewMessage], *, sessions: bool, shown: str) -> None:
@@ -62,7 +62,7 @@ def _send(sender: Any, what: Any, count: int, shown: str) -> None:
     except MessageSizeExceededError as error:
         raise SchemaMismatch(f"{shown}: {named} is larger than the queue takes: {error.message}") from error
     except ServiceBusError as error:
-        if any(each in error.message for each in _CONTENT) or (count > 1 and _OF_SEVERAL in error.message):
+        if any(each in error.message for each in _CONTENT) or (count > 1 and NOT_ALLOWED in error.message):
             raise SchemaMismatch(f"{shown}: {named} is refused: {error.message}") from error
         raise
 
