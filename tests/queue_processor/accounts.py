@@ -21,6 +21,7 @@ from leasehold.handlers.contract import EntityEvent, Reject, entity
 from leasehold.processors.queues import QueueDelivery, QueueProcessor
 from leasehold.queues import QueueMessage
 from leasehold.queues.service_bus.queue import ServiceBusQueue
+from leasehold.runtime import Runtime
 from tests.waiting import NEVER, PATIENCE, until
 
 Before = Callable[[EntityEvent], object]
@@ -42,6 +43,7 @@ def processor(
     sink: str | None = None,
     leases: str | None = "",
     delivery: QueueDelivery | None = None,
+    runtime: Runtime | None = None,
 ) -> QueueProcessor:
     """A processor on the table in `folder`, or in `sink`; `before` is called in the handler, for each message.
 
@@ -68,6 +70,7 @@ def processor(
         schema="account STRING, n BIGINT",
         state="account STRING, log STRING, late BIGINT",
         delivery=replace(delivery or QueueDelivery(), holder=name, lease_duration=LEASE),
+        runtime=runtime,
     )
 
 

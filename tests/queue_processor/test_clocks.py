@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import LeaseholdError, QueueUnavailable, may_pass
+from leasehold.handlers.contract import EntityEvent
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations.bridging import Bridge
 from leasehold.operations.dead_letters import Selection, resubmit
 from leasehold.processors.queues import QueueDelivery
-from leasehold.queues import open_queue
+from leasehold.queues import locks, open_queue
 from leasehold.queues.keys import key_by
+from leasehold.runtime import Runtime
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.runs import QUICK, running
@@ -62,6 +64,45 @@ def test_a_processor_completes_what_it_applies(apart: Server, path: str, tmp_pat
     assert deliveries == [1] * 9
     assert (made.counts["received"], made.counts["lost"]) == (9, 0)
     assert apart.count(name, dead=True) == 0
+
+
+class Behind:
+    """The server's clock, by which its time passes, with a wall that is far behind."""
+
+    def __init__(self, server: Server) -> None:
+        self.monotonic = server.clock.monotonic
+        self._of = server.clock.wall
+
+    def wall(self) -> float:
+        return self._of() - 1_000 * NEVER
+
+
+def test_a_clock_behind_costs_one_delivery_of_what_takes_long(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that are old, in a queue whose locks end sooner than any lock is trusted."""
+    monkeypatch.setattr(locks, "LONGEST", 4 * NEVER)
+    clock = Behind(server)
+
+    def in_time() -> bool:
+        known = [*made._room._known.values()]
+        counts = {held.message.sequence_number: held.message.delivery_count for held in known}
+        renewed = all(held.trust.renew_at > clock.monotonic() for held in known)
+        return renewed and counts == server.failed_deliveries("orders")
+
+    def long(event: EntityEvent) -> None:
+        for _ in range(0 if event.row["n"] else 20):
+            server.let_pass(0.4 * NEVER)
+            until(in_time, "what is due of the locks")
+
+    post(server, "orders", 2)
+    server.let_pass(100 * NEVER)
+    made = processor(url(server), tmp_path, "one", long, runtime=Runtime(clock=clock))
+    with running(made):
+        until(lambda: server.count("orders") == 0, "an empty queue")
+    assert logs(tmp_path) == {"a": [0, 1]}
+    assert made.counts["received"] == 4, "each of the two came again, once"
+    assert server.count("orders", dead=True) == 0
 
 
 def test_all_that_is_asked_of_a_message_is_done(apart: Server, path: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from leasehold.clock import SystemClock
 from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from leasehold.emulators.service_bus.content import content_of
+from leasehold.emulators.service_bus.stored import QueuedMessage
 from tests.waiting import NEVER, PATIENCE
 
 servicebus: Any = pytest.importorskip("azure.servicebus")
@@ -64,10 +65,19 @@ class Server(ServiceBusServer):
 
     def free(self, entity: str, *, dead: bool = False) -> int:
         """How many messages of a queue, or of its dead letters, nobody has locked."""
+        return sum(message.lock is None for message in self._listed(entity, dead=dead))
+
+    def failed_deliveries(self, entity: str) -> dict[int, int]:
+        """Those of each message of a queue, by its number."""
+        return {message.sequence_number: message.delivery_count for message in self._listed(entity, dead=False)}
+
+    def _listed(self, entity: str, *, dead: bool) -> list[QueuedMessage]:
         named, shared = self._named(entity), self._shared
         assert shared is not None
-        listed = self._ask(shared.namespace.do(named, lambda now: named.queue(dead).peek(1, 10_000, now)))
-        return sum(message.lock is None for message in listed)
+        found: list[QueuedMessage] = self._ask(
+            shared.namespace.do(named, lambda now: named.queue(dead).peek(1, 10_000, now))
+        )
+        return found
 
 
 def serve(path: Path | None = None) -> Server:

@@ -312,10 +312,9 @@ class QueueProcessor:
             if isinstance(content, Unfit):
                 self._dead_letter(message, content.reason, content.description)
                 continue
-            trust = self._locks.received(message, answered)
-            lost = self._room.take(message, content.lease_key, content, trust)
-            if lost is not None:
-                self._locks.lost(lost, answered.at)
+            if (former := self._room.trust_in(message)) is not None:  # it has come again, under a new lock
+                self._locks.lost(former, answered.at)
+            self._room.take(message, content.lease_key, content, self._locks.received(message, answered))
 
     def _perform(self, step: Step) -> None:
         match step:

@@ -117,18 +117,21 @@ class Room:
         """How many entities are being worked on; a look at the sink counts as one."""
         return self._at_work + self._looking
 
-    def take(self, message: QueueMessage, key: str, content: Any, trust: LockTrust) -> LockTrust | None:
-        """A message has come. Of one that was in hand, the trust in the lock that was lost."""
+    def trust_in(self, message: QueueMessage) -> LockTrust | None:
+        """The trust in the lock of a message, where it is in hand."""
+        known = self._known.get(message.identity)
+        return None if known is None else known.trust
+
+    def take(self, message: QueueMessage, key: str, content: Any, trust: LockTrust) -> None:
+        """A message has come."""
         known = self._known.get(message.identity)
         if known is not None:  # rule 5
-            lost = known.trust
             known.message, known.trust = message, trust
-            return lost
+            return
         held = HeldMessage(message, key, content, trust)
         self._known[message.identity] = held
         line = self._lines.setdefault(key, _Line())
         insort(line.held, held, lo=1 if line.at_work else 0, key=lambda each: each.place)
-        return None
 
     def looked(self, found: Mapping[str, tuple[Any, ...]]) -> None:
         """A look has ended: these entities have parked messages that are due, by the keys of their leases."""
