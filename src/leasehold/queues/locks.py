@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 LONGEST = 30.0
 """The longest time, in seconds, for which a lock is trusted."""
 SHORTEST = 5.0
-"""The shortest lock, in seconds, that Service Bus lets anybody set."""
+"""The shortest lock, in seconds, that the portal of Service Bus takes, for a queue or a subscription."""
 _ON_THE_WAY = 1.0
 """Seconds that an answer of the service may be on its way."""
 _LEAST, _LEAST_LOST = 0.4, 1.0
