@@ -26,6 +26,8 @@ def fill(spark: SparkSession, here: Path, url: str) -> None:
     table = to_arrow(df)
     print("said", type(df).__module__, table.schema.field("at").type, table["at"][0].as_py().isoformat())
     print("said", to_arrow(df.where("id = 'b'")).schema.equals(table.schema))
+    nested = spark.range(2).selectExpr("IF(id > 0, named_struct('a', array(id)), NULL) AS s", "array() AS e")
+    print("said", to_arrow(nested).to_pylist())
     by_time = RowRules(sequence_by="at")
     entities = EntityTable("sqlite:///t.db", "t", keys=["id"], pipeline="p", rules=by_time, runtime=Runtime(base=here))
     entities.check(df)

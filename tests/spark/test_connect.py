@@ -23,7 +23,7 @@ from tests.stores.servers import PostgresServer
 from tests.waiting import PATIENCE
 
 OUTCOMES = {"keyed": "58 2", "transformed": "58 2", "hung": "57 3", "scattered": "58 2", "leased": "58 2"}
-SAID_OF_TABLES = 8
+SAID_OF_TABLES = 9
 """The number of lines that the program says of `connect_table`, which come first."""
 
 
@@ -73,6 +73,7 @@ def test_a_table_that_batches_and_queries_fill(ran: Ran) -> None:
     assert ran.said[:SAID_OF_TABLES] == [
         "pyspark.sql.connect.dataframe timestamp[us, tz=UTC] 2026-01-31T08:00:00+00:00",
         "True",
+        "[{'s': None, 'e': []}, {'s': {'a': [1]}, 'e': []}]",
         "1 0",
         "0 1",
         "[8, 8, 8, 8, 8] 34 6",

@@ -20,7 +20,8 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventRange
 from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.handlers.lanes import lanes_of
-from leasehold.spark.handlers.transformed import reader_of, rows_as_events
+from leasehold.spark.handlers.transformed import reader_of, rows_as_events, rows_of
+from leasehold.spark.session.versions import to_arrow
 from tests.handlers.orders import rows, totals
 from tests.spark.handled_runs import Running, folder, send
 
@@ -162,7 +163,8 @@ ALL_TYPES = """
   TIMESTAMP'2026-07-01 00:00:00.000001+02:00' AS at, TIMESTAMP_NTZ'2026-07-01 00:00:00.5' AS there,
   array(1, null, 3) AS several, named_struct('a', 1, 'b', array('x', null)) AS inner,
   map('k', 1.50BD, 'l', null) AS pairs,
-  CAST(null AS INT) AS nothing, array(CAST(null AS TIMESTAMP), TIMESTAMP'2026-01-01 00:00:00Z') AS times
+  CAST(null AS INT) AS nothing, array(CAST(null AS TIMESTAMP), TIMESTAMP'2026-01-01 00:00:00Z') AS times,
+  array(named_struct('z', array(1)), null) AS few, array() AS none, map() AS no_pairs
 """
 
 
@@ -173,9 +175,9 @@ def test_every_type_comes_back_to_the_last_digit(zone: str, spark: SparkSession)
     try:
         spark.conf.set("spark.sql.session.timeZone", zone)
         made = spark.sql(f"SELECT {ALL_TYPES}, {place}")
-        events = rows_as_events(made).toArrow()
+        events = to_arrow(rows_as_events(made))
         read = reader_of(made, "transform.sql").read(events["body"])
-        rows = made.toArrow().drop_columns(["hub", "partition", "sequenceNumber", "ownerLevel", "enqueuedTime"])
+        rows = to_arrow(made).drop_columns(["hub", "partition", "sequenceNumber", "ownerLevel", "enqueuedTime"])
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert read.reasons is None
@@ -183,6 +185,15 @@ def test_every_type_comes_back_to_the_last_digit(zone: str, spark: SparkSession)
     assert {name: found[name] for name in expected} == expected
     assert [type(found[name]) for name in expected] == [type(value) for value in expected.values()]
     assert events["sequenceNumber"].to_pylist() == [1]
+
+
+def test_a_column_is_of_the_schemas_type_also_where_it_is_never_null(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT named_struct('a', 1) AS s, array(2) AS l, 'h' AS hub, '0' AS partition, 1L AS sequenceNumber, "
+        "1L AS ownerLevel, now() AS enqueuedTime"
+    )
+    schema = pa.schema([("s", pa.struct([("a", pa.int32())])), ("l", pa.list_(pa.field("element", pa.int32())))])
+    assert to_arrow(rows_of(rows, schema, "transform.sql")).column("body").to_pylist() == [b'{"s":{"a":1},"l":[2]}']
 
 
 @pytest.mark.parametrize(

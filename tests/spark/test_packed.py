@@ -29,6 +29,7 @@ ONLY_PICK = [
     f"SELECT e.b, {FENCE} FROM (SELECT id AS b, * FROM events WHERE true) e",
     f"SELECT id, {FENCE} FROM (SELECT n AS id, {FENCE} FROM (SELECT * FROM events))",
     f"SELECT CAST(n AS STRING) AS n, CAST(ok AS STRING) AS ok, {FENCE} FROM events",
+    f"SELECT must, {FENCE} FROM events",
     f"SELECT CAST(i AS BIGINT) AS i, CAST(f AS DOUBLE) AS f, DOUBLE(i) AS d, {FENCE} FROM events",
 ]
 DO_MORE = [
@@ -43,7 +44,6 @@ DO_MORE = [
     f"SELECT id, tag, {FENCE} FROM events LATERAL VIEW OUTER explode(tags) AS tag",
     f"SELECT tags, {FENCE} FROM events",
     f"SELECT properties, {FENCE} FROM events",
-    f"SELECT must, {FENCE} FROM events",
     f"SELECT id, {FENCE} FROM events WHERE false",
 ]
 

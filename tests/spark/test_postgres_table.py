@@ -12,8 +12,9 @@ from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.pipeline_file import read_pipeline_file
-from leasehold.spark import EntityTable, MicroBatches
+from leasehold.spark import EntityTable, MicroBatch, MicroBatches
 from tests.sinks.postgres import Place
+from tests.spark import places
 from tests.spark.places import QUICK
 
 PIPELINE = """
@@ -78,3 +79,35 @@ def test_rows_come_through_spark_and_the_commands_know_them(spark: SparkSession,
     assert read_pipeline_file(file).sink_url == place.url
     table.close()
     hub.close()
+
+
+def test_rows_with_nulls_above_nested_values_are_right_rows(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    """In both databases, where events that cannot be computed would be rejected."""
+    loop = places.Place(spark, tmp_path)
+    loop.send(5)
+    tables = loop.table(), EntityTable(place.url, "events", mode="append", pipeline="p")
+
+    def body(batch: MicroBatch) -> None:
+        rows = places.plain(batch.events).selectExpr(
+            "*",
+            "IF(n % 2 = 0, named_struct('a', array(n)), NULL) AS s",
+            "array(named_struct('a', n), NULL) AS l",
+            "map('k', IF(n % 2 = 0, named_struct('a', n), NULL)) AS m",
+            "array() AS e",
+            "IF(n % 2 = 0, array(NULL, NULL), NULL) AS v",
+        )
+        for table in tables:
+            table.apply(rows, batch)
+
+    places.each(loop.batches(on_error="reject"), body)
+    assert [(table.totals.applied, table.totals.rejected) for table in tables] == [(10, 0)] * 2
+    expected = [
+        (n, {"a": [n]}, [{"a": n}, None], {"k": {"a": n}}, [], [None, None])
+        if n % 2 == 0
+        else (n, None, [{"a": n}, None], {"k": None}, [], None)
+        for n in range(10)
+    ]
+    assert place.look("SELECT n, s, l, m, e, v FROM events ORDER BY n") == expected
+    in_file = loop.rows("SELECT n, s, l, m, e, v FROM events ORDER BY n")
+    assert [(n, *(json.loads(text or "null") for text in rest)) for n, *rest in in_file] == expected
+    tables[1].close()

@@ -15,6 +15,7 @@ from leasehold.spark.plan.bodies import read_json
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import schema_of
 from leasehold.spark.plan.row_wise import check_row_wise, is_repeatable, used_columns
+from leasehold.spark.session.versions import to_arrow
 
 BODIES: list[tuple[bytes | None, object]] = [
     (b'{"id":"a","delay":1.5,"n":3}', ("a", 1.5, 3)),
@@ -46,6 +47,15 @@ def test_bodies_of_any_dataframe_are_read_or_say_why_not(spark: SparkSession) ->
             assert ((row.id, row.delay, row.n), row.reason) == (expected, None), body
     with pytest.raises(ConfigError, match="schema = 'partition': these columns"):
         read_json(events(spark, []), "Partition STRING")
+
+
+def test_a_field_that_a_body_lacks_is_null_whatever_the_schema_says(spark: SparkSession) -> None:
+    strict = "id STRING NOT NULL, s STRUCT<x: INT NOT NULL> NOT NULL"
+    read = read_json(events(spark, [b'{"id":"a","s":{"x":1}}', b'{"s":{}}', b"{}", b"nope"]), strict)
+    assert [tuple(row)[:2] for row in read.collect()] == [("a", (1,)), (None, (None,)), (None, None), (None, None)]
+    assert read.where("id IS NULL").count() == 3
+    assert [row.x for row in read.selectExpr("coalesce(s.x, -1) AS x").collect()] == [1, -1, -1, -1]
+    assert to_arrow(read.select("s")).column("s").to_pylist() == [{"x": 1}, {"x": None}, None, None]
 
 
 def test_fields_that_the_schema_does_not_know_may_be_kept(spark: SparkSession) -> None:

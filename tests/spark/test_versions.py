@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.ml.functions import array_to_vector
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 from pyspark.sql.types import StructType
@@ -28,6 +29,7 @@ from leasehold.spark.session.versions import (
     check_release,
     has_source,
     newest_java,
+    no_rows_of,
     parse_release,
     release,
     schema_from_ddl,
@@ -127,7 +129,7 @@ COLUMNS = {
     ),
     "ntz": ("TIMESTAMP_NTZ'2026-01-31 08:00:00'", pa.timestamp("us"), dt.datetime(2026, 1, 31, 8)),
     "i": ("INTERVAL '1' DAY", pa.duration("us"), dt.timedelta(days=1)),
-    "map": ("map('k', 'v')", pa.map_(pa.string(), pa.field("value", pa.string(), False)), [("k", "v")]),
+    "map": ("map('k', 'v')", pa.map_(pa.string(), pa.string()), [("k", "v")]),
     "st": ("named_struct('y', array(1.5D, null))", None, {"y": [1.5, None]}),
 }
 """By name: an SQL expression, what it is in Arrow, and its value in the last row."""
@@ -148,6 +150,39 @@ def test_a_data_frame_as_an_arrow_table(spark: SparkSession, rows: int, partitio
     for name, (_, type_, value) in COLUMNS.items():
         assert type_ is None or table.schema.field(name).type == type_, name
         assert not rows or table.column(name)[-1].as_py() == value, name
+
+
+BELOW_NULLS = {
+    "IF(id % 2 = 0, named_struct('a', array(id)), NULL)": [{"a": [0]}, None, {"a": [2]}],
+    "IF(id % 2 = 0, named_struct('a', named_struct('b', id)), NULL)": [{"a": {"b": 0}}, None, {"a": {"b": 2}}],
+    "IF(id % 2 = 0, named_struct('a', map('k', id)), NULL)": [{"a": [("k", 0)]}, None, {"a": [("k", 2)]}],
+    "array(named_struct('a', id), NULL, named_struct('a', id))": [[{"a": n}, None, {"a": n}] for n in range(3)],
+    "map('k', IF(id > 0, named_struct('a', id), NULL))": [[("k", None)], [("k", {"a": 1})], [("k", {"a": 2})]],
+    "array()": [[]] * 3,
+    "map()": [[]] * 3,
+    "IF(id > 0, array(array()), NULL)": [None, [[]], [[]]],
+    "array(NULL, NULL)": [[None, None]] * 3,
+    "named_struct('a', map())": [{"a": []}] * 3,
+}
+"""SQL expressions, and their values in three rows: what is never null stands below a null, or has no type."""
+
+
+@pytest.mark.parametrize("expression", BELOW_NULLS)
+def test_a_null_may_stand_above_what_is_never_null(spark: SparkSession, expression: str) -> None:
+    df = spark.range(0, 3, 1, 2).selectExpr(f"{expression} AS x")
+    table = to_arrow(df)
+    table.validate(full=True)
+    assert table.column("x").to_pylist() == BELOW_NULLS[expression]
+    assert table.schema.equals(no_rows_of(df).schema)
+    assert table.schema.equals(to_arrow(df.where("false")).schema)
+
+
+def test_a_type_of_a_users_own_may_be_null(spark: SparkSession) -> None:
+    vector = array_to_vector(F.array(F.lit(1.5)))
+    df = spark.range(0, 2, 1, 1).select(F.when(F.col("id") > 0, vector).alias("x"))
+    first, second = to_arrow(df).column("x").to_pylist()
+    assert first is None
+    assert second["values"] == [1.5]
 
 
 def test_a_data_frame_without_tasks_has_its_schema(spark: SparkSession) -> None:

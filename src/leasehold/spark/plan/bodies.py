@@ -25,11 +25,14 @@ from pyspark.sql.types import (
 
 from leasehold.errors import ConfigError
 from leasehold.formats import BodyReader
-from leasehold.spark.session.versions import arrow_schema, schema_from_ddl
+from leasehold.spark.session.versions import arrow_schema, nullable, schema_from_ddl
 
 
 def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue: str | None = None) -> StructType:
     """The columns that a body gives, by its schema as Spark writes it, and `rescue`.
+
+    Any field of a body may be missing, so any value may be null: NOT NULL in the schema would have Spark believe that
+    none is, and answer queries by that.
 
     Raises `ConfigError` that calls the setting `name`, also where a column is named like one of `others`, and one for
     `spark.sql.timestampType` where it makes a plain TIMESTAMP a type without a zone.
@@ -48,6 +51,7 @@ def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue
             f"Write TIMESTAMP_LTZ in {name} for times with a zone, or TIMESTAMP_NTZ for those without; or leave the "
             "session's setting out",
         )
+    schema = nullable(schema)
     if rescue is not None:
         schema = StructType([*schema.fields, StructField(rescue, StringType())])
     names = [column.lower() for column in schema.names]

@@ -3,8 +3,7 @@
 Owns that decision, from nothing but the plan that Spark would execute: a projection of plain columns, or of casts of
 them that Arrow makes exactly as Spark does (`EXACT_CASTS`), or nothing, right above the events that the tasks read.
 Whatever else there may be, a filter, another cast, a cache, a hint that moves rows, refuses: the rows then go the usual
-way, which is always right. Refuses too where the Arrow form of a column is more than its values: columns that hold
-others, or that Spark takes to have no nulls.
+way, which is always right. Refuses columns that hold others, too.
 
 Like all that looks at a plan this promises nothing over Spark Connect: see `row_wise.py`.
 """
@@ -55,8 +54,7 @@ def picked(df: DataFrame, events: DataFrame) -> Picked | None:
     if not all(_is_exact(given[place].dataType, field.dataType) for place, field in zip(places, gives, strict=True)):
         return None
     schema = arrow_schema(gives)
-    plain = all(field.nullable and not pa.types.is_nested(field.type) for field in schema)
-    return Picked(places, schema) if plain else None
+    return None if any(pa.types.is_nested(field.type) for field in schema) else Picked(places, schema)
 
 
 def _places(plan: Any, source: list[int]) -> tuple[int, ...] | None:

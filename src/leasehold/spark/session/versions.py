@@ -18,7 +18,7 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leasehold.errors import ConfigError, MissingDependency, SchemaMismatch, UsageError
@@ -164,13 +164,42 @@ def types_named(*names: str) -> tuple[type[DataType], ...]:
     return tuple(getattr(home, name) for name in names if hasattr(home, name))
 
 
+def nullable(schema: StructType) -> StructType:
+    """The same columns, of which any value may be null, at any depth but for the keys of maps.
+
+    Spark's word that a field is never null counts where its struct is there; Arrow's counts below a null as well.
+    What has no type within an array, a struct or a map, as in `array()`, is text there: Arrow has no keys, and casts no
+    items, that have none.
+    """
+    from pyspark.sql import types as T  # noqa: N812 -- its name in every Spark program
+
+    def freed(type_: DataType) -> DataType:
+        if isinstance(type_, T.UserDefinedType):
+            return freed(type_.sqlType())
+        if isinstance(type_, T.StructType):
+            return T.StructType([field(each, within(each.dataType)) for each in type_])
+        if isinstance(type_, T.ArrayType):
+            return T.ArrayType(within(type_.elementType))
+        if isinstance(type_, T.MapType):
+            return T.MapType(within(type_.keyType), within(type_.valueType))
+        return type_
+
+    def within(type_: DataType) -> DataType:
+        return T.StringType() if isinstance(type_, T.NullType) else freed(type_)
+
+    def field(given: T.StructField, type_: DataType) -> T.StructField:
+        return T.StructField(given.name, type_, metadata=given.metadata)
+
+    return T.StructType([field(each, freed(each.dataType)) for each in schema])
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What a DataFrame of this schema is in Arrow; timestamps are in UTC."""
+    """What a DataFrame of this schema is in Arrow: timestamps are in UTC, and any value may be null (`nullable`)."""
     from pyspark.sql.pandas import types
 
     convert: Any = types.to_arrow_schema
     told = "timezone" in inspect.signature(convert).parameters  # from 4.2 on it has to be; before, it is UTC anyway
-    found: pa.Schema = convert(schema, timezone="UTC") if told else convert(schema)
+    found: pa.Schema = convert(nullable(schema), timezone="UTC") if told else convert(nullable(schema))
     return found
 
 
@@ -203,31 +232,41 @@ def schema_of(df: DataFrame) -> StructType:
 
 
 def to_arrow(df: DataFrame) -> pa.Table:
-    """The rows of `df`, computed now, as an Arrow table whose types follow from its schema; timestamps are in UTC.
+    """The rows of `df`, computed now, as an Arrow table whose types follow from its schema (`arrow_schema`).
 
     Also over Spark Connect, from 4.0 on. Raises what Spark raises, `SchemaMismatch` for a struct with two fields of
-    one name, and `UsageError` over Spark Connect 3.5.
+    one name, and `UsageError` over Spark Connect 3.5. Spark's own `toArrow` would refuse rows with a null above a field
+    that is never null, and arrays and maps of no type.
     """
-    if hasattr(df, "toArrow"):
-        return df.toArrow()
-    if not hasattr(df, "_collect_as_arrow"):
-        raise UsageError(
-            f"Spark Connect in PySpark {release()} cannot give a DataFrame as an Arrow table. Use PySpark 4.0 or "
-            "newer on both sides, or a session that is not a remote one."
-        )
-    return _collected(df)
-
-
-def _collected(df: Any) -> pa.Table:
-    """What `DataFrame.toArrow` does, for a Spark that has not got it."""
-    import pyarrow as pa
-
-    twice = sorted(set(_names_given_twice(df.schema)))
+    collect = _collecting(df)
+    schema = schema_of(df)
+    twice = sorted(set(_names_given_twice(schema)))
     if twice:
         raise SchemaMismatch(f"a struct has two fields of the name {', '.join(twice)}: rename one of them")
-    schema = arrow_schema(df.schema)
-    batches = df._collect_as_arrow()
-    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+    wanted, found = arrow_schema(schema), collect()
+    return wanted.empty_table() if found is None else found.cast(wanted)
+
+
+def _collecting(df: Any) -> Callable[[], pa.Table | None]:
+    """What computes the rows of a DataFrame, in the types of the JVM; it returns None where no task has told of any."""
+    import pyarrow as pa
+
+    def of_batches() -> pa.Table | None:
+        batches = df._collect_as_arrow()
+        return pa.Table.from_batches(batches) if batches else None
+
+    def over_connect() -> pa.Table:
+        table: pa.Table = df._to_table()[0]
+        return table
+
+    if hasattr(type(df), "_collect_as_arrow"):  # of the class: a DataFrame looks for a column of that name
+        return of_batches
+    if hasattr(type(df), "_to_table"):
+        return over_connect
+    raise UsageError(
+        f"Spark Connect in PySpark {release()} cannot give a DataFrame as an Arrow table. Use PySpark 4.0 or "
+        "newer on both sides, or a session that is not a remote one."
+    )
 
 
 def _names_given_twice(type_: DataType, *, inside: bool = False) -> Iterator[str]:
