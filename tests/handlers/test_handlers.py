@@ -131,7 +131,7 @@ def test_a_value_that_its_column_cannot_have_fails_its_event_alone(name: str, va
 
     done = compute(entity(keys=["id"])(handler), {}, [event(1), event(2, "b"), event(3)], WIDE)
     assert isinstance(done.error, UsageError)
-    assert re.search(f"returned for {name} .*, which is no value of type", str(done.error))
+    assert re.search(f"returned a state whose {name} is .*, which ", str(done.error))
     assert {key: change.number for key, change in done.changes.items()} == {("a",): 1}
 
 

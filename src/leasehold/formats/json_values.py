@@ -6,7 +6,8 @@ that they have, which is what floating point is for, and that timestamps may be 
 for it. `json_columns` must agree with every line here.
 
 A converter gets what `json_rows` decodes: None, bool, `str`, `Whole` or `Real` (numbers, as they are written),
-`Verbatim` (JSON text, for STRING), dict and list. It never gets None: null is null in every type.
+`Verbatim` (JSON text, for STRING), dict and list. It never gets None: null is null in every type. Values that a program
+gives, and not a body, come here by `python_values`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from pyarrow import types
 from leasehold.formats.misfits import Misfit, shown, type_name
 
 Convert = Callable[[Any], Any]
+TRUNCATES = ': timestamps = "truncate" cuts it'
+"""The end of a reason that a body can be read without."""
 
 _DIGITS = 38  # of a DECIMAL
 _EXACT = Context(prec=2 * _DIGITS)
@@ -220,6 +223,4 @@ def _read_timestamp(value: Any, name: str, example: str, cut: bool) -> datetime:
 
 
 def _too_fine(value: str, name: str) -> Misfit:
-    return Misfit(
-        f'is {shown(value)}, which is finer than the microseconds of a {name}: timestamps = "truncate" cuts it'
-    )
+    return Misfit(f"is {shown(value)}, which is finer than the microseconds of a {name}{TRUNCATES}")

@@ -1,4 +1,4 @@
-"""Words for what is wrong with a body, and for the types it does not fit.
+"""Words for what is wrong with a body or another value, and for the types it does not fit.
 
 Owns every reason of a reject. Promises that a reason is short and printable whatever the body holds, names the
 field by its path, and calls types what Spark's DDL calls them.
@@ -35,8 +35,8 @@ _NAMES = (
 )
 
 
-class Misfit(Exception):
-    """A body that does not become a row. `what` tells of the value; the path grows on the way out of it."""
+class Misfit(ValueError):
+    """A value that its column cannot have. `what` tells of it; its path in a body grows on the way out of that."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)

@@ -443,5 +443,7 @@ def _row(handler: EntityHandler, key: Key, state: dict[str, Any], columns: Colum
         try:
             row[name] = stored(row[name])
         except ValueError as error:
-            raise UsageError(f"the handler {handler.function.__name__} returned for {name} {error}") from error
+            raise UsageError(
+                f"the handler {handler.function.__name__} returned a state whose {name} {error}"
+            ) from error
     return row
