@@ -22,7 +22,7 @@ from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staging import Staging, encode
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.testing.clock import ManualClock
-from tests.sinks.events import E, batch
+from tests.sinks.events import E, batch, lacking_chunks
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.waiting import PATIENCE, until
 
@@ -450,3 +450,14 @@ def test_the_catalogue_does_not_grow_with_batches(place: Place, sink: PostgresSi
     for number in range(1, 20):
         sink.apply(batch([E("a", number=number)]))
     assert place.look(f"SELECT relname FROM pg_class WHERE oid::bigint > {newest}") == []
+
+
+@pytest.mark.parametrize("by_version", [False, True])
+def test_rows_are_rejected_where_columns_have_no_chunks(place: Place, *, by_version: bool) -> None:
+    place.run("CREATE TABLE flights (tail text PRIMARY KEY, status text CHECK (status <> 'bad'), slot bigint)")
+    table = place.sink(replace(FLIGHTS, sequence_by="version" if by_version else None))
+    for each in lacking_chunks(by_version=by_version):
+        table.apply(each)
+    table.close()
+    assert place.look("SELECT sequence_number FROM flights_rejected ORDER BY 1") == [(n,) for n in range(4)]
+    assert place.look("SELECT tail FROM flights") == [("c",)]

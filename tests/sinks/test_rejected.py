@@ -16,7 +16,7 @@ from leasehold.errors import SchemaMismatch
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult
-from tests.sinks.events import E, batch, look, sink
+from tests.sinks.events import E, batch, lacking_chunks, look, sink
 from tests.sinks.ranges import of, read
 from tests.sinks.streams import Log, campaign, cut, fresh, logs, split
 
@@ -131,3 +131,12 @@ def test_a_row_that_could_be_read_has_no_source(path: Path) -> None:
         ('{"tail":"a","status":"bad","slot":null}', None),
         (b"?", "{}"),
     ]
+
+
+@pytest.mark.parametrize("by_version", [False, True])
+def test_rows_are_rejected_where_columns_have_no_chunks(path: Path, *, by_version: bool) -> None:
+    table = sink(path, made=True, sequence_by="version" if by_version else None)
+    for each in lacking_chunks(by_version=by_version):
+        table.apply(each)
+    assert [row[1] for row in look(path, WHICH)] == [0, 1, 2, 3]
+    assert look(path, "SELECT tail FROM flights") == [("c",)]
