@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -347,6 +347,60 @@ def test_values_of_every_kind(bench: Bench) -> None:
     (found,) = bench.look('SELECT id, yes, raw, doc, ratio, empty FROM "wide %s ""x"')
     assert found == (1, False, b"\0\xff", '{"a":[1,"ä"]}', 0.1, None)
     assert bench.look('SELECT 1 FROM "wide %s ""x" WHERE exact = 12.50') == [(1,)]
+
+
+EAST = datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=5)))
+LONG = Decimal("12345678901234567890.5")
+ALTERED: list[tuple[str, Any, str | None, str | None]] = [
+    ("INTEGER", 1.5, "is 1.5, which is not an INT", "is 1.5, which is not a BIGINT"),
+    ("INTEGER", Decimal("1.5"), "is 1.5, which is not an INT", "is 1.5, which is not a BIGINT"),
+    ("INTEGER", b"x", "which is not an INT", "which is not a BIGINT"),
+    ("INTEGER", "007", 'is "007", which is not an INT', 'is "007", which is not a BIGINT'),
+    ("REAL", 1e300, "is 1e+300, which no FLOAT holds", None),
+    ("REAL", "1e3", "which is not a FLOAT", "which is not a DOUBLE"),
+    ("TEXT", 5, "is 5, which is not a STRING", "is 5, which is not a STRING"),
+    ("TEXT", True, "is true, which is not a STRING", "is true, which is not a STRING"),
+    ("VARCHAR(3)", "abcdef", "too long", None),
+    ("CHAR(3)", "abcdef", "too long", None),
+    ("NUMERIC(5,2)", Decimal("1.005"), "is 1.005, which no DECIMAL(5,2) holds", None),
+    ("NUMERIC(5,2)", "1.005", 'is "1.005", which no DECIMAL(5,2) holds', "a text of which the column makes a number"),
+    ("NUMERIC", 0.1, "is 0.1, a float, which is not the number that was meant", None),
+    ("NUMERIC", LONG, None, "and the column keeps 15 digits: declare it as TEXT"),
+    ("NUMERIC(50,1)", Decimal("0.05"), "which no DECIMAL(50,1) holds", None),
+    ("DATE", EAST, "which is not a DATE", None),
+    ("TIMESTAMP", EAST, "which has a zone, and a TIMESTAMP_NTZ has none", None),
+    ("TIMESTAMP", "2026-01-01T02:00:00+05:00", "which is not a TIMESTAMP_NTZ such as", None),
+    ("TIMESTAMP(0)", datetime(2026, 1, 1, 2, 3, 4, 500_000), "finer than a timestamp(0) without time zone holds", None),
+    ("BOOLEAN", 2, "is 2, which is not a BOOLEAN", None),
+]
+"""Types of columns, values, and what is said of them by Postgres' rules and SQLite's; None where the value is kept."""
+
+
+@pytest.mark.parametrize("case", range(len(ALTERED)))
+def test_a_value_that_its_column_would_alter_fails_its_event_alone(bench: Bench, case: int) -> None:
+    declared, value, in_postgres, in_sqlite = ALTERED[case]
+    said = in_sqlite if bench.url.startswith("sqlite") else in_postgres
+    bench.run(f"CREATE TABLE things (id BIGINT PRIMARY KEY, v {declared})")
+    table = bench.table(related=["things"], on_failure="discard")
+    bench.answers = {1: [Row("things", {"id": 1, "v": value}, keys=["id"])]}
+    bench.give(table, ("a", 1), ("b", 2))
+    assert bench.totals() == ({"a": 1, "b": 1} if said is None else {"b": 1})
+    if said is not None:
+        assert bench.look("SELECT v FROM things") == []
+        ((reason,),) = bench.look("SELECT reason FROM orders_rejected")
+        assert said in reason
+
+
+def test_values_come_back_as_they_were_given(bench: Bench) -> None:
+    """Numbers by their value, whatever SQLite has them in."""
+    columns = {"i": "INTEGER", "r": "DOUBLE PRECISION", "n": "NUMERIC(5,2)", "t": "CHAR(3)", "c": "VARCHAR(3)"}
+    bench.run(f"CREATE TABLE things (id BIGINT PRIMARY KEY, {', '.join(f'{c} {t}' for c, t in columns.items())})")
+    values = {"i": 2.0, "r": 5, "n": Decimal("1.50"), "t": b"abc", "c": "abc"}
+    gone = Gone("things", {"id": 2, "t": "abc", "c": "abc", "n": Decimal("1.5")})
+    rows = [Row("things", {"id": n, **values}, keys=["id"]) for n in (1, 2)]
+    bench.answers = {1: rows, 2: [gone]}
+    bench.give(bench.table(related=["things"]), ("a", 1), ("a", 2))
+    assert bench.look("SELECT id, i, r, n, t, c FROM things") == [(1, 2, 5.0, Decimal("1.5"), "abc", "abc")]
 
 
 def test_a_spread_entity_that_has_moved_writes_the_rows_of_its_last_computation(bench: Bench) -> None:

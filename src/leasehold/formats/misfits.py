@@ -58,7 +58,7 @@ class Misfit(ValueError):
 
 def type_name(type_: pa.DataType) -> str:
     """What Spark's DDL calls a type, without what is in it."""
-    if types.is_decimal128(type_):
+    if types.is_decimal(type_):
         return f"DECIMAL({type_.precision},{type_.scale})"
     if types.is_timestamp(type_):
         return "TIMESTAMP" if type_.tz else "TIMESTAMP_NTZ"

@@ -57,6 +57,11 @@ def taken(type_: pa.DataType) -> Convert:
     return checked
 
 
+def not_exact(value: float, name: str) -> Misfit:
+    """A float has digits that nobody meant: 0.1 is 0.1000000000000000055511151231257827."""
+    return Misfit(f"is {shown(value)}, a float, which is not the number that was meant: give a {name} a Decimal")
+
+
 def _read(convert: Convert, value: Any) -> Any:
     """What a body with this value gives, without advice for bodies."""
     try:
@@ -120,7 +125,7 @@ def _floating(value: Any, name: str, read: Convert) -> Any:
 
 def _decimal(value: Any, name: str, read: Convert) -> Any:
     if isinstance(value, float):
-        raise Misfit(f"is {shown(value)}, a float, which is not the number that was meant: give a {name} a Decimal")
+        raise not_exact(value, name)
     return read(_in_a_body(value))
 
 

@@ -14,6 +14,7 @@ import psycopg
 import pyarrow as pa
 
 from leasehold.errors import UsageError
+from leasehold.formats.misfits import Misfit
 from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
 from leasehold.sinks.beside.statements import sent
@@ -23,6 +24,7 @@ from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.postgres.trial import show_definition, tried_row, undone
+from leasehold.sinks.postgres.types import taken_by, uncut
 from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.related import EntityStep, Gone, Row
 
@@ -97,7 +99,7 @@ class Steps:
                 if step.changes and step.state is not None:
                     states.write(self._session, schema, layout, step.key, step.state)
                 for row in step.rows:
-                    self.write_row(row)
+                    self.write_row(self._fitted(row))
                 if step.changes and step.state is None:
                     states.write(self._session, schema, layout, step.key, None)
         except UsageError as error:
@@ -109,13 +111,13 @@ class Steps:
         return None
 
     def write_row(self, row: Row | Gone) -> None:
-        """Write a related row, or delete it. Raises what the server says, and `UsageError`."""
+        """Write a related row, or delete it, its values as they are. Raises what the server says, and `UsageError`."""
         table, its = self._find(row.table)
         declared = {column.name: column.declared for column in its.columns}
         if strangers := [name for name in row.values if name not in declared]:
             raise UsageError(wrong_columns(row, strangers, declared))
         values = {f"v{place}": _bound(row.table, name, value) for place, (name, value) in enumerate(row.values.items())}
-        casts = [f"CAST(%(v{place})s AS {sent(declared[name])})" for place, name in enumerate(row.values)]
+        casts = [f"CAST(%(v{place})s AS {sent(uncut(declared[name]))})" for place, name in enumerate(row.values)]
         names = [*map(quoted, row.values)]
         if isinstance(row, Gone):
             terms = " AND ".join(f"{name} = {cast}" for name, cast in zip(names, casts, strict=True))
@@ -140,6 +142,17 @@ class Steps:
         self._session.run(
             f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(casts)} WHERE {new} {ending}", **values
         )
+
+    def _fitted(self, row: Row | Gone) -> Row | Gone:
+        """The row with values as its columns have them. Raises `UsageError` for one that its column cannot have."""
+        declared = {column.name: column.declared for column in self._find(row.table)[1].columns}
+        values = dict(row.values)
+        for name in declared.keys() & values.keys():
+            try:
+                values[name] = taken_by(declared[name])(values[name])
+            except Misfit as error:
+                raise UsageError(f"{row.table}.{name} {error}") from error
+        return Gone(row.table, values) if isinstance(row, Gone) else Row(row.table, values, keys=row.keys)
 
     def _find(self, table: str) -> tuple[str, Relation]:
         """The table of this name, as SQL and as it is."""

@@ -3,11 +3,13 @@
 Owns the mapping of types. A value travels as its *carrier*, the widest type of its kind, into the staging table, which
 takes every value; from there it is cast to the column's type. What the column cannot hold (`Way.fits`) is known before,
 and so is, of a whole Arrow column at a glance, that the column holds all of it (`Way.takes`).
-Refuses a column that would alter values: fewer decimal places, a float for a double, a time of fewer digits.
+Refuses a column that would alter values: fewer decimal places, a float for a double, a time of fewer digits. So it does
+with a single value that a program gives (`taken_by`): Postgres rounds and cuts off where it casts, without a word.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.formats.json_values import Convert
+from leasehold.formats.misfits import Misfit, shown
+from leasehold.formats.python_values import not_exact, taken
 from leasehold.sinks.rules.values import Column, Kind, kind_of, most_json
 
 _INTEGERS = {"smallint": 15, "integer": 31, "bigint": 63}
@@ -36,6 +41,25 @@ _CARRIERS = {
     Kind.JSON: "text",
     Kind.NOTHING: "text",
 }
+_FLAT = {
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "boolean": pa.bool_(),
+    "text": pa.string(),
+    "character varying": pa.string(),
+    "character": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "timestamp without time zone": pa.timestamp("us"),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
+}
+"""What a column declared so is in Arrow, for values that a program gives."""
+_SHORT, _MOST_DIGITS = 38, 76  # of decimals in Arrow
+_UNCUT = {"character varying": "varchar", "character": "bpchar", "bit": "varbit", "bit varying": "varbit"}
+_TIMES = re.compile(r"(timestamp)\((\d)\)( with(?:out)? time zone)")
 
 
 def _any(_: Column) -> bool:
@@ -127,10 +151,49 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
     return None
 
 
+@functools.cache
+def taken_by(declared: str) -> Convert:
+    """What makes of a Python value the one that a column declared so gives back. It raises `Misfit`.
+
+    The server alone knows what other types take, such as a UUID or a domain: there a value stays as it is.
+    """
+    times = _TIMES.fullmatch(declared)
+    name, length, scale = _read(times[1] + times[3] if times else declared)
+    if name == "numeric":
+        return _numbers(length, scale or 0)
+    if name not in _FLAT:
+        return lambda value: value
+    take = taken(_FLAT[name])
+    return take if times is None else lambda value: _no_finer(take(value), int(times[2]), declared)
+
+
+def uncut(declared: str) -> str:
+    """The type to cast a value to on its way into a column declared so: a cast to that one would cut a text off."""
+    return _UNCUT.get(_read(declared)[0], declared)
+
+
+def _numbers(length: int | None, scale: int) -> Convert:
+    if length is not None and 0 <= scale <= length <= _MOST_DIGITS:
+        return taken((pa.decimal128 if length <= _SHORT else pa.decimal256)(length, scale))
+
+    def exact(value: Any) -> Any:
+        if isinstance(value, float):
+            raise not_exact(value, "NUMERIC")
+        return value
+
+    return exact
+
+
+def _no_finer(value: Any, digits: int, declared: str) -> Any:
+    if value is not None and value.microsecond % 10 ** (6 - digits):
+        raise Misfit(f"is {shown(value)}, which is finer than a {declared} holds")
+    return value
+
+
 def _between(cast: Way, most: int | Decimal) -> Way:
     """Values below `most`, either way: all that is lost is one value of the negative ones, which goes row by row."""
-    shown = format(Decimal(most), "f")
-    return Way(cast.cast, f"{{}} > -{shown} AND {{}} < {shown}", takes=lambda them: _are_below(them, most))
+    limit = format(Decimal(most), "f")
+    return Way(cast.cast, f"{{}} > -{limit} AND {{}} < {limit}", takes=lambda them: _are_below(them, most))
 
 
 def _are_below(column: Column, most: int | Decimal) -> bool:

@@ -6,12 +6,14 @@ Owns their SQL. Runs inside the transaction of a batch, which locks the database
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError
+from leasehold.formats.misfits import Misfit
 from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
 from leasehold.sinks.rules.columns import on_conflict, quoted
 from leasehold.sinks.rules.related import EntityStep, Gone, Row
@@ -19,6 +21,7 @@ from leasehold.sinks.rules.table import TableSpec, folded
 from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.rules.values import convert
 from leasehold.sinks.sqlite import states
+from leasehold.sinks.sqlite.affinity import affinity, kept
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
 from leasehold.sinks.sqlite.shape import Layout
 
@@ -40,7 +43,7 @@ def shown(connection: sqlite3.Connection, spec: TableSpec, table: str) -> Relate
     check(connection, spec, [table])
     name = _name_of(table)
     columns = _columns(connection, name)
-    given = tuple(one for one, computed in columns.items() if not computed)
+    given = tuple(one for one, its in columns.items() if not its.computed)
     found = RelatedTable(given, tuple(tuple(sorted(keys)) for keys in _unique(connection, name)))
     for statement, places in _explained(name, found):
         try:
@@ -62,12 +65,20 @@ def _explained(name: str, found: RelatedTable) -> Iterator[tuple[str, int]]:
     yield f"DELETE FROM {quoted(name)}", 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column's affinity, and whether the table computes it."""
+
+    affinity: str
+    computed: bool
+
+
 class Steps:
     """Writes what events make of their entities, in one transaction. What is known of a table holds that long."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:
         self._connection, self._spec = connection, spec
-        self._columns: dict[str, dict[str, bool]] = {}
+        self._columns: dict[str, Mapping[str, _Column]] = {}
         self._unique: dict[str, list[set[str]]] = {}
         self._sent: list[tuple[str | None, int]] = []
 
@@ -99,17 +110,16 @@ class Steps:
 
     def _write(self, row: Row | Gone) -> None:
         columns = self._columns_of(row.table)
-        there = {folded(name) for name in columns}
-        if strangers := [name for name in row.values if folded(name) not in there]:
+        by_name = {folded(name): its for name, its in columns.items()}
+        if strangers := [name for name in row.values if folded(name) not in by_name]:
             raise UsageError(wrong_columns(row, strangers, columns))
-        values = [_bound(row.table, name, value) for name, value in row.values.items()]
+        values = [_bound(row.table, name, by_name[folded(name)], value) for name, value in row.values.items()]
         if isinstance(row, Gone):
             terms = " AND ".join(f"{quoted(name)} = ?" for name in row.values)
             self._execute(f"DELETE FROM {quoted(_name_of(row.table))} WHERE {terms}", values)
             return
-        own = {folded(name) for name, computed in columns.items() if computed}
-        if taken := [name for name in row.values if folded(name) in own]:
-            raise UsageError(f"{row.table} computes {', '.join(taken)} by itself: leave it out")
+        if own := [name for name in row.values if by_name[folded(name)].computed]:
+            raise UsageError(f"{row.table} computes {', '.join(own)} by itself: leave it out")
         if {folded(name) for name in row.keys} not in self._unique_of(row.table):
             raise UsageError(no_unique_index(row))
         others = [quoted(name) for name in row.values if name not in row.keys]
@@ -123,8 +133,7 @@ class Steps:
         self._sent.append((statement, len(values)))
         self._connection.execute(statement, values)
 
-    def _columns_of(self, table: str) -> dict[str, bool]:
-        """The names of its columns, and whether the table computes them."""
+    def _columns_of(self, table: str) -> Mapping[str, _Column]:
         if table not in self._columns:
             found = _columns(self._connection, _name_of(table))
             if not found:
@@ -143,10 +152,16 @@ def _name_of(table: str) -> str:
     return TableName.parse(table, "related").without_schema("SQLite", "related")
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:
-    """The names of its columns, and whether the table computes them."""
-    found = connection.execute("SELECT name, hidden > 1 FROM pragma_table_xinfo(?)", (table,)).fetchall()
-    return {str(name): bool(computed) for name, computed in found}
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, _Column]:
+    """The columns of a table by their names."""
+    query = (
+        "SELECT name, type, hidden > 1, (SELECT strict FROM pragma_table_list(:table)) FROM pragma_table_xinfo(:table)"
+    )
+    found = connection.execute(query, {"table": table}).fetchall()
+    return {
+        str(name): _Column(affinity(str(declared), strict=bool(strict)), bool(computed))
+        for name, declared, computed, strict in found
+    }
 
 
 def _unique(connection: sqlite3.Connection, table: str) -> list[set[str]]:
@@ -163,11 +178,11 @@ def _unique(connection: sqlite3.Connection, table: str) -> list[set[str]]:
     return found
 
 
-def _bound(table: str, name: str, value: Any) -> Any:
+def _bound(table: str, name: str, column: _Column, value: Any) -> Any:
     try:
-        column = convert(pa.array([value]))
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
-        raise UsageError(f"{table}.{name}: {error}") from error
-    if column.problems:
-        raise UsageError(f"{table}.{name} {column.problems[0]}")
-    return column.values[0]
+        bound = convert(pa.array([kept(column.affinity, value)]))
+    except (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise UsageError(f"{table}.{name} {error}") from error
+    if bound.problems:
+        raise UsageError(f"{table}.{name} {bound.problems[0]}")
+    return bound.values[0]

@@ -22,10 +22,9 @@ from leasehold.errors import SchemaMismatch
 from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, quoted, refuse_columns, stored_fields
 from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
 from leasehold.sinks.rules.values import Kind, kind_of
+from leasehold.sinks.sqlite.affinity import EXACT_DIGITS, affinity
 from leasehold.sinks.sqlite.inserts import Insert
 from leasehold.sinks.sqlite.rules import sees_each_row
-
-_EXACT_DIGITS = 15  # SQLite keeps this many decimal digits of a number exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,42 +193,26 @@ def _key_problem(connection: sqlite3.Connection, spec: TableSpec) -> str | None:
 def fits(type_: pa.DataType, declared: str, *, strict: bool = False) -> bool:
     """Whether a column declared so stores values of this type as they are, by SQLite's rules of affinity."""
     kind = kind_of(type_)
-    affinity = _affinity(declared, strict=strict)
+    of = affinity(declared, strict=strict)
     if kind is None:
         return False
-    if kind is Kind.NOTHING or affinity == "ANY":
+    if kind is Kind.NOTHING or of == "ANY":
         return True
-    if affinity == "BLOB":
+    if of == "BLOB":
         return kind is Kind.BLOB or not strict
     if kind is Kind.INTEGER:
         small = types.is_boolean(type_) or type_.bit_width < 64
-        return affinity in ("INTEGER", "NUMERIC") or (affinity == "REAL" and small)
+        return of in ("INTEGER", "NUMERIC") or (of == "REAL" and small)
     if kind is Kind.REAL:
-        return affinity in ("REAL", "NUMERIC")
+        return of in ("REAL", "NUMERIC")
     if kind is Kind.DECIMAL:
-        exact = type_.precision <= _EXACT_DIGITS
-        return affinity == "TEXT" or (exact and affinity in ("NUMERIC", "REAL"))
-    if affinity == "TEXT":
+        exact = type_.precision <= EXACT_DIGITS
+        return of == "TEXT" or (exact and of in ("NUMERIC", "REAL"))
+    if of == "TEXT":
         return kind is not Kind.BLOB
     # Text that is no number stays text in a NUMERIC column, which is what these names make.
     named = {Kind.DATE: ("DATE", "TIME"), Kind.TIMESTAMP: ("DATE", "TIME"), Kind.JSON: ("JSON",)}
-    return affinity == "NUMERIC" and any(word in declared.upper() for word in named.get(kind, ()))
-
-
-def _affinity(declared: str, *, strict: bool) -> str:
-    """The rules of https://sqlite.org/datatype3.html, in their order."""
-    name = declared.upper()
-    if strict and name == "ANY":
-        return "ANY"
-    for words, affinity in (
-        (("INT",), "INTEGER"),
-        (("CHAR", "CLOB", "TEXT"), "TEXT"),
-        (("BLOB",), "BLOB"),
-        (("REAL", "FLOA", "DOUB"), "REAL"),
-    ):
-        if any(word in name for word in words):
-            return affinity
-    return "NUMERIC" if name else "BLOB"
+    return of == "NUMERIC" and any(word in declared.upper() for word in named.get(kind, ()))
 
 
 def _layout(spec: TableSpec, fields: Sequence[pa.Field]) -> Layout:

@@ -1,0 +1,60 @@
+"""What a column of SQLite does to a value that it is given, by what it is declared as.
+
+Owns the rules of affinity (https://sqlite.org/datatype3.html): SQLite takes any value in any column, and makes a number
+of a text, or rounds one, without a word. Pure. `shape` asks for whole columns, `related` for one value of a program.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from leasehold.formats.misfits import Misfit, shown
+from leasehold.formats.python_values import taken
+
+EXACT_DIGITS = 15
+"""SQLite keeps this many decimal digits of a number exactly."""
+_TAKES = {"INTEGER": taken(pa.int64()), "REAL": taken(pa.float64()), "TEXT": taken(pa.string())}
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
+
+
+def affinity(declared: str, *, strict: bool) -> str:
+    """The rules of https://sqlite.org/datatype3.html, in their order."""
+    name = declared.upper()
+    if strict and name == "ANY":
+        return "ANY"
+    for words, found in (
+        (("INT",), "INTEGER"),
+        (("CHAR", "CLOB", "TEXT"), "TEXT"),
+        (("BLOB",), "BLOB"),
+        (("REAL", "FLOA", "DOUB"), "REAL"),
+    ):
+        if any(word in name for word in words):
+            return found
+    return "NUMERIC" if name else "BLOB"
+
+
+def kept(of: str, value: Any) -> Any:
+    """A value of a program as a column of this affinity gives it back. Raises `Misfit` for one that it would alter.
+
+    Dates, times and decimals have a text of their own (`rules.values`), which a column of texts holds.
+    """
+    if isinstance(value, date) or (of == "TEXT" and isinstance(value, Decimal)):
+        return value
+    if of == "NUMERIC":
+        return _as_a_number(value)
+    if of not in _TAKES or (of == "INTEGER" and isinstance(value, bool)):
+        return value
+    return _TAKES[of](value)
+
+
+def _as_a_number(value: Any) -> Any:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        raise Misfit(f"is {shown(value)}, a text of which the column makes a number: declare it as TEXT")
+    if isinstance(value, Decimal) and value.is_finite() and len(value.normalize().as_tuple().digits) > EXACT_DIGITS:
+        raise Misfit(f"is {shown(value)}, and the column keeps {EXACT_DIGITS} digits: declare it as TEXT")
+    return value
