@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leasehold.sinks.rules.values import Kind, as_json, convert, kind_of, order_kind, order_values
+from leasehold.sinks.postgres.staging import encode
+from leasehold.sinks.rules.values import Kind, as_json, convert, kind_of, order_kind, order_values, unstorable
 
 AT = datetime(2026, 1, 31, 8, 0, 0, 5, UTC)
 
@@ -63,6 +64,26 @@ def test_a_year_that_does_not_fit_the_width_is_a_problem_of_its_row() -> None:
     assert set(convert(stamps).problems) == {2, 3}
     days = pa.array([2_932_896, 2_932_897, -719_163], pa.int32()).cast(pa.date32())
     assert set(convert(days).problems) == {1, 2}
+
+
+@pytest.mark.parametrize("zone", ["UTC", None])
+@pytest.mark.parametrize(
+    ("unit", "numbers", "problems"),
+    [
+        ("ns", [-1_000, 1_000, 1_001, None, -(2**63)], {2: "finer", 4: "finer"}),
+        ("s", [253_402_300_799, 253_402_300_800, 10**15, None], {1: "outside", 2: "outside"}),
+        ("ms", [253_402_300_799_999, -(10**18)], {1: "outside"}),
+    ],
+)
+def test_a_time_in_any_unit_is_kept_or_a_problem_of_its_row(
+    unit: str, numbers: list[int | None], problems: dict[int, str], zone: str | None
+) -> None:
+    column = pa.array(numbers, pa.int64()).cast(pa.timestamp(unit, zone))
+    for found in (convert(column).problems, unstorable(column).problems, dict(encode(column).problems)):
+        assert found.keys() == problems.keys()
+        assert all(problems[place] in said for place, said in found.items())
+    if unit == "ns":
+        assert order_values(column).problems == {2: "is finer than microseconds", 3: "is null or NaN", 4: found[4]}
 
 
 def test_text_order_of_timestamps_is_time_order() -> None:

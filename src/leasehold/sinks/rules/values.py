@@ -4,8 +4,9 @@ Owns the mapping of types, and of each the form that keys, values of `sequence_b
 database with types of its own (a date that is no text) takes its rows from Arrow, as `rules.rows.Rows.data` has them,
 and only what it remembers of keys from here. Promises that what has an order keeps it: timestamps become UTC text of
 fixed width (`2026-01-31T08:00:00.000000Z`; without the Z where Spark's type has no time zone), dates `2026-01-31`. A
-row whose value has no such form (a year outside 1 to 9999, text that is not UTF-8) is reported as a problem of that
-row, never altered. Refuses types without a form: intervals, times of day, unsigned 64-bit integers.
+row whose value has no such form (a year outside 1 to 9999, a time finer than microseconds, text that is not UTF-8) is
+reported as a problem of that row, never altered. Refuses types without a form: intervals, times of day, unsigned
+64-bit integers.
 
 | Arrow | SQLite | | Arrow | SQLite |
 |---|---|---|---|---|
@@ -36,7 +37,7 @@ Column = Any
 """A `pyarrow.Array` or `pyarrow.ChunkedArray`."""
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
-_DAY = 86_400_000_000
+_DAYS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
 _LITERAL, _PUNCTUATION = 64, 16
 """Bytes that a number or a time comes to at most, and what stands around a value."""
 
@@ -176,15 +177,16 @@ def order_kind(type_: pa.DataType) -> str | None:
 
 def order_values(column: Column) -> Converted:
     """Values of `sequence_by` in a form whose order is theirs: days and microseconds for dates and timestamps."""
+    finer = _too_fine(column)
     if types.is_timestamp(column.type):
         column = _microseconds(column)
     elif types.is_date(column.type):
         column = column.cast(pa.date32()).cast(pa.int32())
     converted = convert(column)
-    if None not in converted.values:
+    if None not in converted.values and not finer:
         return converted
     nulls = {index: "is null or NaN" for index, value in enumerate(converted.values) if value is None}
-    return Converted(converted.values, {**nulls, **converted.problems})
+    return Converted(converted.values, {**nulls, **converted.problems, **finer})
 
 
 def stored(column: Column) -> list[Any]:
@@ -234,11 +236,23 @@ def timestamps(column: Column) -> Column:
 
 
 def out_of_range(column: Column) -> dict[int, str]:
-    """Dates and timestamps whose text would not be of the width that keeps their order."""
+    """Dates and timestamps whose text would not be of the width that keeps their order, or would be cut to it."""
+    return _too_fine(column) | _outside_of_years(column)
+
+
+def _too_fine(column: Column) -> dict[int, str]:
+    if not types.is_timestamp(column.type) or column.type.unit != "ns":
+        return {}
+    whole = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(column.type)
+    return dict.fromkeys(true_places(pc.not_equal(column, whole)), "is finer than microseconds")
+
+
+def _outside_of_years(column: Column) -> dict[int, str]:
     if types.is_date(column.type):
         numbers, first, last = column.cast(pa.date32()).cast(pa.int32()), _FIRST_DAY, _LAST_DAY
-    elif types.is_timestamp(column.type):
-        numbers, first, last = _microseconds(column), _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1
+    elif types.is_timestamp(column.type) and column.type.unit in _DAYS:  # in nanoseconds all are in 1677 to 2262
+        day = _DAYS[column.type.unit]
+        numbers, first, last = column.cast(pa.int64()), _FIRST_DAY * day, (_LAST_DAY + 1) * day - 1
     else:
         return {}
     outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
