@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
@@ -101,7 +102,7 @@ def test_rows_with_nulls_above_nested_values_are_right_rows(spark: SparkSession,
 
     places.each(loop.batches(on_error="reject"), body)
     assert [(table.totals.applied, table.totals.rejected) for table in tables] == [(10, 0)] * 2
-    expected = [
+    expected: list[tuple[Any, ...]] = [
         (n, {"a": [n]}, [{"a": n}, None], {"k": {"a": n}}, [], [None, None])
         if n % 2 == 0
         else (n, None, [{"a": n}, None], {"k": None}, [], None)

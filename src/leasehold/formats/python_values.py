@@ -3,7 +3,7 @@
 Owns which Python value each type takes, and what comes of it. `json_values` decides wherever a body can hold the same,
 a number or a text, so that a value means one thing in a body and in a state. A value is taken as it is or not at all:
 what a type cannot hold is a `Misfit`. But FLOAT and DOUBLE take the nearest number that they have, with NaN as null, as
-the table has it, and seconds that are a float count to the microsecond: more digits than that a float of today lacks.
+the table has it, and a float of seconds counts to the microsecond, since the times of today leave it no more digits.
 
 | type | takes |
 |---|---|
@@ -92,7 +92,8 @@ def _text(value: Any, name: str, read: Convert) -> str:
         if isinstance(value, bytes | bytearray):
             return value.decode()
         if isinstance(value, str):
-            return value.encode().decode()
+            value.encode()  # half a surrogate pair cannot be
+            return str(value)
     except UnicodeError:
         raise Misfit(f"is {shown(value)}, which is not UTF-8 text") from None
     raise misfit(value, name)
@@ -116,10 +117,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def _floating(value: Any, name: str, read: Convert) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else value
-    if isinstance(value, str):
-        raise misfit(str(value), name)
+    if isinstance(value, float) and (name == "DOUBLE" or not math.isfinite(value)):
+        return None if math.isnan(value) else float(value)
     return read(_in_a_body(value))
 
 

@@ -181,8 +181,10 @@ def _unique(connection: sqlite3.Connection, table: str) -> list[set[str]]:
 def _bound(table: str, name: str, column: _Column, value: Any) -> Any:
     try:
         bound = convert(pa.array([kept(column.affinity, value)]))
-    except (Misfit, pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+    except Misfit as error:
         raise UsageError(f"{table}.{name} {error}") from error
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        raise UsageError(f"{table}.{name}: {error}") from error
     if bound.problems:
         raise UsageError(f"{table}.{name} {bound.problems[0]}")
     return bound.values[0]
