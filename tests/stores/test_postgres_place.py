@@ -114,6 +114,21 @@ def test_one_of_them_is_enough(database: Database, statement: str) -> None:
             use()
 
 
+@pytest.mark.parametrize("name", RELATIONS)
+def test_what_a_crash_would_empty_is_refused(database: Database, name: str) -> None:
+    """Ownership, checkpoints, leases and the count of fences would go back, and their owners go on."""
+    open_store(database.url, timeout=NEVER).create_schema()  # type: ignore[attr-defined]
+    open_lease_store(database.url, timeout=NEVER).create_schema()  # type: ignore[attr-defined]
+    kind = "SEQUENCE" if name == "leasehold_fence" else "TABLE"
+    database.run(f"ALTER {kind} {name} SET UNLOGGED")
+    for use in uses(database.url):
+        with pytest.raises(UsageError, match=rf"UNLOGGED.*ALTER {kind} public\.{name} SET LOGGED"):
+            use()
+    database.run(f"ALTER {kind} {name} SET LOGGED")
+    for use in uses(database.url):
+        use()
+
+
 def test_a_schema_of_the_users_name_that_another_made_is_refused(database: Database) -> None:
     database.run(f"CREATE SCHEMA {database.victim} AUTHORIZATION {database.attacker}")
     database.run(f"GRANT ALL ON SCHEMA {database.victim} TO public", role=database.attacker)

@@ -1,11 +1,12 @@
 """Where in a Postgres database the tables are, and whether they are to be trusted; and whether the database is fit.
 
-Owns the choice of the schema, and the refusal of what somebody else has put there. Promises that nothing of ours is
-looked for by the search path: every name is qualified (`qualified`), and the path of the connection is left with the
-system's own functions and operators, so that nobody's function of the same name runs in their place. A table runs what
-its owner hangs on it, triggers and defaults, with the rights of whoever writes to it. So, before a row is touched, each
-table and sequence has to be owned by one of these: the current user, a role that it is a member of, the owner of the
-schema, or a superuser, who may do anything as it is. Being a superuser oneself makes nobody else trusted.
+Owns the choice of the schema, and the refusal of what somebody else has put there, and of what does not last. Promises
+that nothing of ours is looked for by the search path: every name is qualified (`qualified`), and the path of the
+connection is left with the system's own functions and operators, so that nobody's function of the same name runs in
+their place. A table runs what its owner hangs on it, triggers and defaults, with the rights of whoever writes to it.
+So, before a row is touched, each table and sequence has to be owned by one of these: the current user, a role that it
+is a member of, the owner of the schema, or a superuser, who may do anything as it is. Being a superuser oneself makes
+nobody else trusted.
 
 The place is the schema that the caller names, or else the first one of the search path that has anything of ours; where
 none has, the first of all, and there it is made. A schema that the path finds because it is named like the user
@@ -30,13 +31,25 @@ RELATIONS = (
 )
 """Every table and sequence of a store of ownership, checkpoints or leases."""
 
+UNLOGGED = """
+(WITH RECURSIVE within AS (
+    SELECT {relation}.oid UNION SELECT inhrelid FROM pg_inherits JOIN within ON inhparent = within.oid)
+  SELECT concat(CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, ' ', pg_class.oid::regclass)
+  FROM within JOIN pg_class USING (oid)
+  WHERE relpersistence = 'u' AND relkind IN ('r', 'S') ORDER BY pg_class.oid LIMIT 1)
+"""
+"""SQL for what of `relation` (an alias of `pg_class`), itself or a table below it, is UNLOGGED; NULL if nothing is."""
+
 _KINDS = {"r": "table", "S": "sequence", "v": "view", "m": "view", "f": "foreign table", "p": "partitioned table"}
 _FIT = ("r", "S")
+
+_TEMPORARY = "pg_temp_"
+"""What the name of each schema of temporary tables begins with."""
 
 _PATH = "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]"
 _NO_PATH = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
 _MAY_USE = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s"
-_LOOK = """
+_LOOK = f"""
 WITH RECURSIVE mine AS (
     SELECT oid FROM pg_roles WHERE rolname = current_user
     UNION SELECT roleid FROM pg_auth_members JOIN mine ON member = mine.oid),
@@ -49,7 +62,7 @@ WITH RECURSIVE mine AS (
     JOIN pg_namespace AS spaces ON nspname = path.name)
 SELECT nspname::text, nspname = current_user, places.owner IN (SELECT oid FROM trusted),
   pg_get_userbyid(places.owner)::text, relname::text, relkind::text, pg_get_userbyid(relowner)::text,
-  relowner = places.owner OR relowner IN (SELECT oid FROM trusted)
+  relowner = places.owner OR relowner IN (SELECT oid FROM trusted), {UNLOGGED.format(relation="pg_class")}
 FROM places LEFT JOIN pg_class ON relnamespace = places.oid AND relname = ANY(%(names)s::name[])
 ORDER BY number, relname
 """
@@ -57,7 +70,10 @@ ORDER BY number, relname
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A row of what was looked for: a schema of the path and, unless `name` is None, something of our name in it."""
+    """A row of what was looked for: a schema of the path and, unless `name` is None, something of our name in it.
+
+    `unlogged` is what of it is UNLOGGED, as SQL.
+    """
 
     schema: str
     is_users: bool
@@ -67,6 +83,7 @@ class _Found:
     kind: str
     owner: str
     trusted: bool
+    unlogged: str | None = None
 
 
 def check_encoding(connection: psycopg.Connection[Any], shown: str) -> None:
@@ -94,7 +111,8 @@ def find_place(
     connection.execute(_NO_PATH)
     if named:
         _check_usable(connection, shown, named)
-    names = [named] if named else [name for name in path if name != "pg_catalog"]
+    lasting = [name for name in path if name != "pg_catalog" and not name.startswith(_TEMPORARY)]
+    names = [named] if named else lasting
     rows = connection.execute(_LOOK, {"path": names, "names": list(relations)}).fetchall()
     return place_among([_Found(*row) for row in rows], shown, named=bool(named))
 
@@ -149,8 +167,11 @@ def _check_users(row: _Found, shown: str) -> None:
 def _check(row: _Found, shown: str, fit: Sequence[str] = _FIT) -> None:
     if re.search(r"['%\0]", row.schema):
         raise UsageError(f"{shown}: the schema {row.schema!r} has a quote or a percent sign in its name: take another")
-    if row.name is None:
-        return
+    if row.name is not None:
+        _check_relation(row, shown, fit)
+
+
+def _check_relation(row: _Found, shown: str, fit: Sequence[str]) -> None:
     what = f"{_KINDS.get(row.kind, 'relation')} {row.schema}.{row.name}"
     if row.kind not in fit:
         raise UsageError(
@@ -161,6 +182,12 @@ def _check(row: _Found, shown: str, fit: Sequence[str] = _FIT) -> None:
             f"{shown}: the {what} belongs to {row.owner}, who is neither this user, nor a role of its own, nor the "
             "owner of the schema: its triggers would run with this user's rights. If somebody else has put it there, "
             "remove it. If not, ALTER … OWNER TO the schema's owner, or make this user a member of that role"
+        )
+    if row.unlogged is not None:
+        raise UsageError(
+            f"{shown}: the {what} does not last, since it, or a part of it, is UNLOGGED: after a crash the server "
+            "leaves nothing in it, and what is kept beside it would say that its events are done. "
+            f"ALTER {row.unlogged} SET LOGGED"
         )
 
 

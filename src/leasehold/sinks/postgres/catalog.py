@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from leasehold.postgres.place import check_relations
+from leasehold.postgres.place import UNLOGGED, check_relations
 from leasehold.sinks.postgres.session import Session
 
 ROOM = 7900
@@ -92,7 +92,7 @@ SELECT c.relrowsecurity OR c.relhasrules, EXISTS (SELECT 1 FROM pg_index i JOIN 
 FROM pg_class c WHERE c.oid = {_TABLE}
 """
 
-_STATE = """
+_STATE = f"""
 SELECT c.oid::text || c.relkind::text || c.relispartition::text || c.relrowsecurity::text || c.relhasrules::text ||
   (SELECT string_agg(concat_ws(',', a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.atthasdef, a.attidentity,
     a.attgenerated, a.attstorage), ';' ORDER BY a.attnum)
@@ -102,7 +102,8 @@ SELECT c.oid::text || c.relkind::text || c.relispartition::text || c.relrowsecur
   coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_constraint
     WHERE conrelid = c.oid OR confrelid = c.oid), '') ||
   coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_trigger
-    WHERE tgrelid = c.oid AND NOT tgisinternal), '') || c.relhassubclass::text
+    WHERE tgrelid = c.oid AND NOT tgisinternal), '') || c.relhassubclass::text ||
+  coalesce({UNLOGGED.format(relation="c")}, '')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = ANY(%(names)s::text[]) ORDER BY c.relname
 """
