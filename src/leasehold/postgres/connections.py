@@ -5,9 +5,9 @@ Promises that a call ends within the time-out whatever the server does (also one
 reaches any more), and that a server that is back is used again without anything being done about it. Refuses to send
 anything again by itself unless the server has said that it rolled it back.
 
-What these promises need of the server is set after connecting, and so are the `options` of the URL: a pooler in between
-(PgBouncer) takes no such parameter at the start. They are the session's, so the pooler has to give each client a
-session of its own for as long as it is connected (`pool_mode = session`, PgBouncer's default).
+What these promises and all statements need of the server is set after connecting (`session_settings`). It is the
+session's, so a pooler in between (PgBouncer) has to give each client a session of its own for as long as that is
+connected (`pool_mode = session`, PgBouncer's default).
 
 Concurrency. Any number of threads call at once; up to `MOST_CONNECTIONS` of them talk to the server, each on a
 connection that is its own meanwhile, and the others wait. One request is one statement and its own
@@ -19,7 +19,6 @@ process that made it: a forked child makes its own, and never closes or uses an 
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -41,6 +40,7 @@ from leasehold.environment import secret_from
 from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, lasting
 from leasehold.postgres.azure_token import AzureTokens, check_way, without_auth
 from leasehold.postgres.place import RELATIONS, check_encoding, find_place, qualified
+from leasehold.postgres.session_settings import ENCODING, read_only_by, set_up, settings_of, split_options
 from leasehold.postgres.troubles import in_a_function, passes, remedy_of
 from leasehold.server_urls import bad_url, check_server_url
 from leasehold.waiting import readable
@@ -52,18 +52,16 @@ MOST_CONNECTIONS = 4
 
 PASSWORD = "PGPASSWORD"  # noqa: S105  the name of the variable
 _FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with options of libpq"
-_ENCODING = "UTF8"  # of what is sent and copied
 _TICK = 0.05  # how often a call that waits looks at its deadline
 _PAUSES = Backoff(0.002, 0.05)
 ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 _UNKNOWN_HERE = re.compile(r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry)")
 """What a server says that does not let this user in. In another language it is waited for a moment, as an outage."""
+_READ_ONLY = re.compile("session is read-only")
+"""What libpq says of a server that answers, and takes no writes of this role by default."""
+_KNOWS_PRIMARIES = 14_00_00
+"""The release of libpq that can be asked for a primary server, whether its sessions are read only or not."""
 _LOCKED = ". Another session holds a lock that this waits for: pg_locks and pg_stat_activity say which one"
-
-_SET = (
-    "SELECT pg_catalog.count(pg_catalog.set_config(name, value, false)) "
-    "FROM pg_catalog.json_each_text(%s::pg_catalog.json) AS given(name, value)"
-)
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -274,7 +272,7 @@ class Connections:
                 given = self._parameters
                 if self._tokens is not None:
                     given = {**given, "password": self._tokens.token()}
-                made = Connection.connect(**given, autocommit=True)
+                made = _connected(given)
                 made.process = os.getpid()
             except BaseException as error:  # noqa: BLE001  it is raised in the thread that waits
                 made = error
@@ -295,7 +293,7 @@ class Connections:
             raise made
         try:
             made.deadline = deadline
-            made.execute(_SET, [json.dumps(self._settings)])
+            set_up(made, self._settings, self.shown)
             check_encoding(made, self.shown)
             made.schema = find_place(made, self.shown, self._relations, self._schema)
             self._prepare(made)
@@ -336,6 +334,23 @@ class RolledBack(Exception):
     """The server rolled the statement back, and it may be sent again."""
 
 
+def _connected(parameters: Mapping[str, Any]) -> Connection:
+    """A connection to a server that takes writes, also where this role's are read only by default."""
+    try:
+        return Connection.connect(**parameters, autocommit=True)
+    except psycopg.OperationalError as error:
+        if not _READ_ONLY.search(str(error)) or psycopg.pq.version() < _KNOWS_PRIMARIES:
+            raise
+    made = Connection.connect(**{**parameters, "target_session_attrs": "primary"}, autocommit=True)
+    if (whose := read_only_by(made)) is None:
+        return made
+    made.close()
+    raise psycopg.OperationalError(
+        f"the server takes no writes: default_transaction_read_only is on, and comes from the {whose}. Leasehold "
+        "waits until somebody has switched it off"
+    )
+
+
 def _first_line(error: psycopg.Error) -> str:
     """What the server says, without the lines that repeat values."""
     lines = str(error).strip().splitlines()
@@ -351,24 +366,16 @@ def _parameters(url: str, timeout: float, *, with_password: bool) -> tuple[dict[
         raise bad_url(url, _FORM) from None
     if with_password and not stated.get("password") and (secret := secret_from(os.environ, PASSWORD)):
         stated["password"] = secret
-    milliseconds = max(1, math.ceil(timeout * 1000))
-    settings = {
-        "statement_timeout": str(milliseconds),
-        "idle_in_transaction_session_timeout": str(milliseconds),
-        "default_transaction_isolation": "read committed",
-        "jit": "off",
-        "client_encoding": _ENCODING,  # also where the URL, PGCLIENTENCODING, PGOPTIONS or the role say another
-    }
-    own, rest = _split_options(str(stated.pop("options", None) or os.environ.get("PGOPTIONS", "")))
+    own, rest = split_options(str(stated.pop("options", None) or os.environ.get("PGOPTIONS", "")))
     parameters = {
         "application_name": "leasehold",
         "target_session_attrs": "read-write",
         **stated,
-        "client_encoding": _ENCODING,
+        "client_encoding": ENCODING,
         "options": rest,  # empty, or it is sent as it is: whoever asks for more than settings talks to a server
         "connect_timeout": max(2, math.ceil(timeout)),
     }
-    return parameters, own | settings
+    return parameters, settings_of(own, timeout)
 
 
 def _unverified(parameters: Mapping[str, Any]) -> str | None:
@@ -381,18 +388,3 @@ def _hosts_away(parameters: Mapping[str, Any]) -> list[str]:
     """The hosts of the URL that are not this one."""
     hosts = str(parameters.get("hostaddr") or parameters.get("host") or os.environ.get("PGHOST", "")).split(",")
     return [host for host in hosts if host not in ("", "localhost", "127.0.0.1", "::1") and not host.startswith("/")]
-
-
-def _split_options(options: str) -> tuple[dict[str, str], str]:
-    """The settings in libpq's `options` (`-c name=value`, `--name=value`, a backslash before a blank), and the rest."""
-    words = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r"(?:\\.|[^\s\\])+", options)]
-    settings = {}
-    while words:
-        word = words.pop(0)
-        if word == "-c" and words:
-            word += words.pop(0)
-        stated = re.fullmatch(r"(?:-c|--)\s*([\w.-]+)=(.*)", word, re.DOTALL)
-        if stated is None:
-            return {}, options
-        settings[stated[1].replace("-", "_")] = stated[2]
-    return settings, ""

@@ -245,15 +245,12 @@ def _fits(value: object) -> bool:
     return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
-def settings_of(milliseconds: int, longest: int) -> dict[str, str]:
-    """A session's settings: for a lock it waits so long, and a statement takes the `longest`, both in milliseconds."""
+def timeouts_of(milliseconds: int, longest: int) -> dict[str, str]:
+    """A session's time-outs: for a lock it waits so long, and a statement takes the `longest`, both in milliseconds."""
     return {
         "statement_timeout": str(longest),
         "lock_timeout": str(milliseconds),
         "idle_in_transaction_session_timeout": str(max(1, milliseconds // 2)),
-        "timezone": "UTC",
-        "datestyle": "ISO, YMD",
-        "extra_float_digits": "1",
     }
 
 

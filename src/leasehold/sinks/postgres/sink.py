@@ -49,7 +49,7 @@ from leasehold.sinks.postgres import names, related, states
 from leasehold.sinks.postgres.advice import advice
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
-from leasehold.sinks.postgres.session import Session, check_same, gone, settings_of, until_it_stays
+from leasehold.sinks.postgres.session import Session, check_same, gone, timeouts_of, until_it_stays
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
 from leasehold.sinks.postgres.trial import check_rights, write_a_row
 from leasehold.sinks.rules.batch import Batch
@@ -98,7 +98,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             errors=Errors(SinkUnavailable, SinkError, gone),
             relations=(*RELATIONS, *names.SHARED),
             schema=spec.called.schema,
-            settings=settings_of(milliseconds, milliseconds * _LONGEST),
+            settings=timeouts_of(milliseconds, milliseconds * _LONGEST),
         )
         super().__init__(spec, self._connections.shown, clock)
         self._timeout = timeout
@@ -210,10 +210,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         self._connections.close()
 
     def _prepare(self, connection: Connection) -> None:
-        """What was committed is on disk; and a note which session of the server this is."""
-        connection.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-        )
+        """Note which session of the server this is."""
         [[self._backends[connection]]] = connection.execute("SELECT pg_backend_pid()").fetchall()
 
     @contextmanager

@@ -105,14 +105,11 @@ class Schema:
         self._seen = False
 
     def prepare(self, connection: Connection) -> None:
-        """Before a new connection is used: what it writes is on disk, and the tables are as they should be.
+        """Before a new connection is used: the tables are as they should be.
 
         Makes them if this store has not seen them before. Tables that were there and are gone are not made
         anew: empty ones would forget owner levels and progress.
         """
-        connection.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-        )
         version = self._version(connection)
         if version > self._component.version:
             self._refuse(version)
