@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import ConfigError, UsageError
+from leasehold.errors import ConfigError, SinkError, UsageError
 from leasehold.handlers.answers import Effects, Gone, Row
 from leasehold.handlers.contract import Delete, EntityEvent, HandlerFailed, Skip, entity
 from leasehold.handlers.table import Retries
@@ -434,3 +434,27 @@ def test_states_and_rows_that_are_there_take_no_number_of_a_sequence(place: Plac
     assert bench.look("SELECT order_id, total, id FROM orders ORDER BY 1") == [("a", 3, 1), ("b", 1, 2)]
     assert bench.look("SELECT sku, id FROM lines ORDER BY 2") == [("x2", 1), ("a2", 2), ("b1", 3)]
     bench.close()
+
+
+@pytest.mark.parametrize("table", ["orders", "lines"])
+def test_a_number_that_its_column_does_not_take_stops_the_table(place: Place, table: str) -> None:
+    """No event is to blame, so none is parked."""
+    numbered = f"ALTER TABLE {table} ADD id smallint DEFAULT nextval('{place.schema}.own')"
+    place.run(*TABLES, "CREATE SEQUENCE own START 70000", numbered)
+    bench = Bench(place.url, place.look, place.run)
+    bench.answers = {1: [line("a", 1)]}
+    with pytest.raises(SinkError, match=f"the table {table} refuses what it gives its own column id"):
+        bench.give(bench.table(), ("a", 1))
+    assert (bench.parked(), bench.totals()) == ([], {})
+    place.run(f"ALTER TABLE {table} ALTER id TYPE bigint")
+    bench.give(bench.table(), ("a", 1))
+    assert (bench.lines(), bench.totals()) == ([("a", 1, "a1")], {"a": 1})
+    bench.close()
+
+
+def test_a_default_that_its_column_does_not_take_stops_the_table(bench: Bench) -> None:
+    bench.run("ALTER TABLE lines ADD COLUMN own integer DEFAULT 0 CHECK (own > 0)")
+    bench.answers = {1: [line("a", 1)]}
+    with pytest.raises(SinkError, match="the table lines refuses what it gives its own column own"):
+        bench.give(bench.table(), ("a", 1))
+    assert (bench.parked(), bench.totals()) == ([], {})

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leasehold.errors import ConfigError, SinkUnavailable, UsageError
+from leasehold.errors import ConfigError, SinkError, SinkUnavailable, UsageError
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.beside.messages.contract import MessageChange, MessageName, MessageOutcome
 from tests.sinks.postgres import Place
@@ -175,3 +175,16 @@ def test_a_state_for_which_the_table_raises_an_error_is_the_states_fault(
             sink.apply_message(STATES, MessageChange(name(1), KEY, 0, bad), 1e9)
         good = MessageChange(name(2), KEY, 0, bad | {"total": 5})
         assert sink.apply_message(STATES, good, 1e9) is MessageOutcome.APPLIED
+
+
+def test_a_number_that_its_column_does_not_take_is_no_messages_fault(tmp_path: Path, place: Place) -> None:
+    state = {"number": 5, "area": "eu", "total": 1}
+    with closing(opened(tmp_path, place.url)) as sink:
+        place.run(
+            "CREATE SEQUENCE own START 70000",
+            f"ALTER TABLE orders ADD own smallint DEFAULT nextval('{place.schema}.own')",
+        )
+        with pytest.raises(SinkError, match="the table orders refuses what it gives its own column own"):
+            sink.apply_message(STATES, MessageChange(name(1), KEY, 0, state), 1e9)
+        place.run("ALTER TABLE orders ALTER own TYPE bigint")
+        assert sink.apply_message(STATES, MessageChange(name(1), KEY, 0, state), 1e9) is MessageOutcome.APPLIED

@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.beside.statements import unsent
+from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import ROOM, Relation, TableColumn, kind_of_relation, relation
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
@@ -366,5 +368,10 @@ def _try(session: Session, layout: Layout) -> None:
     """Have the server read the statement that will write, as far as it goes without staging."""
     columns = ", ".join(f"NULL::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
     source = f"(SELECT {columns}) AS s"
-    for statement in layout.upserts(session.names.table, source, "false", layout.is_row("s")):
-        session.run(f"EXPLAIN {statement}")
+    try:
+        with session.savepoint():
+            for statement in layout.upserts(session.names.table, source, "false", layout.is_row("s")):
+                session.run(f"EXPLAIN {statement}")
+    except psycopg.Error as error:  # of a default that is the same for all rows, the server computes it beforehand
+        Blame(session, session.spec.name, layout.relation, layout.given).reason(error)
+        raise

@@ -22,12 +22,13 @@ from leasehold.errors import KeyFromTwoPartitions
 from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.set_aside import retrying
 from leasehold.sinks.postgres.at_once import AtOnce, Chance
+from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.own_values import OwnColumn
-from leasehold.sinks.postgres.session import Session, reason_of
+from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE, Filled, Staging
 from leasehold.sinks.rules.ordering import Claim, KeyOrder, PastOrder
 from leasehold.sinks.rules.row_by_row import RowWriter, not_comparable, two_partitions
@@ -67,6 +68,7 @@ class Merge:
         self._merged = Merged()
         self._apart = False  # whether anything was set apart when that was looked at last
         self._watermark = session.names.of("leasehold_watermark")
+        self._blame = Blame(session, session.spec.name, layout.relation, layout.given)
 
     # every event counts
 
@@ -83,11 +85,11 @@ class Merge:
             with self._session.savepoint():
                 self._session.run(self._layout.insert(self._session.names.table, source), first=first, end=end)
         except psycopg.Error as error:
+            if end - first == 1:
+                self._merged.broken[first] = self._blame.reason(error)
+                return
             if not is_the_rows(error):
                 raise
-            if end - first == 1:
-                self._merged.broken[first] = reason_of(error)
-                return
             middle = (first + end) // 2
             self._append(first, middle)
             self._append(middle, end)
@@ -310,7 +312,7 @@ class Merge:
             order: KeyOrder = PastOrder(kids, claims, known)  # type: ignore[arg-type]  # a number for a key
         else:
             order = KeyOrder(kids, claims, known, by_value=self._by_value)  # type: ignore[arg-type]
-        table = _Apart(self._session, self._layout, rows, lanes)
+        table = _Apart(self._session, self._layout, self._blame, rows, lanes)
         written = RowWriter(table, len(rows), order, rejects=self._session.spec.rejects_strangers).write()
         self._merged.applied += written.applied
         self._merged.superseded += written.superseded
@@ -330,8 +332,9 @@ class Merge:
 class _Apart:
     """Rows that are written one after the other: `place, kid, lane, number, …` in the order of events."""
 
-    def __init__(self, session: Session, layout: Layout, rows: Sequence[Any], lanes: Any) -> None:
+    def __init__(self, session: Session, layout: Layout, blame: Blame, rows: Sequence[Any], lanes: Any) -> None:
         self._session = session
+        self._blame = blame
         self._rows = rows
         self._lanes = lanes
         table = session.names.table
@@ -348,9 +351,7 @@ class _Apart:
                         self._delete if gone else self._upsert, [{"place": self._rows[index][0]} for index in run]
                     )
         except psycopg.Error as error:
-            if not is_the_rows(error):
-                raise
-            return reason_of(error)
+            return self._blame.reason(error)
         return None
 
     def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:

@@ -15,15 +15,15 @@ import pyarrow as pa
 
 from leasehold.errors import UsageError
 from leasehold.formats.misfits import Misfit
-from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
 from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres import states
+from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import Relation, UniqueIndex, check_tables, kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session, reason_of
-from leasehold.sinks.postgres.trial import show_definition, tried_row, undone
+from leasehold.sinks.postgres.trial import run_defaults, show_definition, tried_row, undone
 from leasehold.sinks.postgres.types import taken_by, uncut
 from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.related import EntityStep, Gone, Row
@@ -65,6 +65,7 @@ def _try_a_row(session: Session, related: str, its: Relation, found: RelatedTabl
     there, row = tried_row(session, table, its, lock=True)
     columns = [column for column in its.columns if not column.is_generated]
     show_definition(session, table, ", ".join(quoted(column.name) for column in columns), row)
+    run_defaults(session, table)
     given = [column.name for column in columns if not (column.computed or column.drawn)]
     numbered = len(given) < len(columns)  # a new row would take a number
     if not given or (numbered and not there):
@@ -94,20 +95,22 @@ class Steps:
 
     def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
         """See `WritesBeside`."""
+        blame = Blame(self._session, self._session.spec.name, layout.relation, layout.given)
         try:
             with self._session.savepoint():
                 if step.changes and step.state is not None:
                     states.write(self._session, schema, layout, step.key, step.state)
                 for row in step.rows:
-                    self.write_row(self._fitted(row))
+                    row = self._fitted(row)
+                    there, name = self._session.beside(row.table)
+                    blame = Blame(there, name, self._find(row.table)[1], row.values)
+                    self.write_row(row)
                 if step.changes and step.state is None:
                     states.write(self._session, schema, layout, step.key, None)
         except UsageError as error:
             return str(error)
         except psycopg.Error as error:
-            if not is_the_rows(error) and error.sqlstate not in _MISFIT:
-                raise
-            return reason_of(error)
+            return reason_of(error) if error.sqlstate in _MISFIT else blame.reason(error)
         return None
 
     def write_row(self, row: Row | Gone) -> None:

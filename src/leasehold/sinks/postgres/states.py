@@ -7,6 +7,7 @@ a table has: a handler's state is written as one row of several events, which no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,14 +15,14 @@ import psycopg
 import pyarrow as pa
 
 from leasehold.errors import ConfigError
-from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.beside.states import misfit, ordered, refuse_constraints, row_of
+from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout, compared
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session, reason_of
+from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.staging import encode
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import folded, ordered_keys
@@ -78,13 +79,13 @@ def write(session: Session, schema: pa.Schema, layout: Layout, key: Key, state: 
             raise misfit(spec, key, f"{name} {encoded.problems[0]}")
         given[f"c{place}"] = encoded.values[0].as_py()
     columns = ", ".join(f"%(c{place})s::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
+    blame = Blame(session, spec.name, layout.relation, layout.given)
     try:
-        for statement in layout.upserts(table, f"(SELECT {columns}) AS s", "true", layout.is_row("s")):
-            session.run(statement, **given)
+        with nullcontext() if layout.gives_all else session.savepoint():  # behind which one may look for what is wrong
+            for statement in layout.upserts(table, f"(SELECT {columns}) AS s", "true", layout.is_row("s")):
+                session.run(statement, **given)
     except psycopg.Error as error:
-        if not is_the_rows(error):
-            raise
-        raise misfit(spec, key, reason_of(error)) from error
+        raise misfit(spec, key, blame.reason(error)) from error
 
 
 def _equals(layout: Layout, place: int) -> str:

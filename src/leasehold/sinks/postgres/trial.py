@@ -3,7 +3,7 @@
 Owns the statements. Only an error that lasts comes out, whoever is to blame: a row of `leasehold check` is nobody's
 event. So it finds what writing runs into and reading does not show: functions in indexes, generated columns, CHECKs,
 policies and triggers that name what this connection does not find, rights that are missing, a publication that needs
-what the table has not.
+what the table has not, and a column that refuses its own default.
 
 The row is one that is there, which nobody has locked, or else one that is made up, and then a rule may refuse it before
 all has run. A copy of the table's definition shows what indexes and rules do; the table itself, the rest. Whoever wants
@@ -23,6 +23,7 @@ from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.beside.watermarks import WATERMARK
+from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
@@ -67,6 +68,7 @@ def write_a_row(session: Session, layout: Layout) -> None:
     if session.missing_rights(session.spec.name, ["SELECT"]):
         return
     table, columns = session.names.table, _given(layout.relation)
+    Blame(session, session.spec.name, layout.relation, layout.given).look()
     there, row = tried_row(session, table, layout.relation, lock=bool(layout.keys))
     show_definition(session, table, columns, row)
     if not there and layout.drawn:
@@ -99,13 +101,17 @@ def tried_row(session: Session, table: str, relation: Relation, *, lock: bool) -
 
 
 def show_definition(session: Session, table: str, columns: str, row: str) -> None:
-    """What the table's indexes, rules and defaults run, runs for this row in a copy of its definition."""
+    """What the table's indexes and rules run, runs for this row in a copy of its definition."""
     undone(
         session,
         f"CREATE TEMPORARY TABLE {_COPY} (LIKE {table} INCLUDING ALL EXCLUDING DEFAULTS EXCLUDING IDENTITY "
         "EXCLUDING STATISTICS EXCLUDING COMMENTS)",
         f"INSERT INTO {_COPY} ({columns}) {row}",
     )
+
+
+def run_defaults(session: Session, table: str) -> None:
+    """What the table's defaults run, runs once; no number of a sequence is taken."""
     if defaults := session.rows(_DEFAULTS, name=unsent(table)):
         undone(session, f"SELECT {', '.join(sent(default) for (default,) in defaults)}")
 

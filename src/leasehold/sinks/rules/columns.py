@@ -5,11 +5,11 @@ Owns the rules that hold in every database, and the words of what is wrong. Does
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from leasehold.errors import SchemaMismatch
+from leasehold.errors import SchemaMismatch, SinkError
 from leasehold.sinks.rules.batch import check_fence_names, check_names
 from leasehold.sinks.rules.table import ADD, FENCE_COLUMNS, TableSpec, folded
 from leasehold.sinks.rules.table_name import TableName
@@ -71,4 +71,13 @@ def how_to_add(spec: TableSpec, column: str, declared: str) -> str:
     return (
         f"is not in the table: leave it out{asked}, or ALTER TABLE {qualified(spec.called)} ADD COLUMN "
         f"{quoted(column)} {declared}"
+    )
+
+
+def own_columns_refused(table: str, columns: Sequence[str], said: str) -> SinkError:
+    """The error where a table refuses what it gives columns by itself, which rows have no values for."""
+    return SinkError(
+        f"the table {table} refuses what it gives its own column {', '.join(columns)}, for which rows have no value: "
+        f"{said}. Each new row would be refused for that, so nothing was applied, and nothing is lost. Correct the "
+        "column's default, its type or its rule"
     )

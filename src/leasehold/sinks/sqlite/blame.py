@@ -4,13 +4,22 @@ Owns the line between an event that is set aside and a pipeline that stops. A br
 what a CHECK, a trigger, or an expression in an index or a column raises for its values, as `json_extract` does for text
 that is no JSON. SQLite gives these the code of an error in SQL. A statement that names what is gone has the same code,
 but fails when it is compiled: so it is compiled once more.
+
+A column that rows have no values for takes what the table gives it, its default or NULL. Where the column, or a rule
+about such columns alone, refuses that, each new row is refused, whatever is in it: that is the table's
+(`refuse_own_columns`). SQLite names the rule in its message, whose words are put together here from the schema. It
+names no foreign key, so it is looked up whether a default is in the table that it refers to.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
+from leasehold.sinks.rules.columns import own_columns_refused, quoted
+from leasehold.sinks.rules.table import folded
 from leasehold.sqlite_file import primary_code
 
 ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.OperationalError)
@@ -32,3 +41,124 @@ def is_the_rows(
     except sqlite3.OperationalError:
         return False
     return True
+
+
+_TOKEN = re.compile(
+    r"""--[^\n]*|/\*.*?(?:\*/|$)|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|\w+|\S""", re.DOTALL
+)
+
+
+def refuse_own_columns(
+    connection: sqlite3.Connection, table: str, given: Collection[str], error: sqlite3.Error
+) -> None:
+    """Raise `SinkError` if an error that a row has met is the table's doing.
+
+    `given` are the columns that rows have values for.
+    """
+    known = {folded(name) for name in given}
+    columns = connection.execute("SELECT name, dflt_value, hidden FROM pragma_table_xinfo(?)", (table,)).fetchall()
+    own = {name: default or "NULL" for name, default, hidden in columns if folded(name) not in known and not hidden}
+    if own and (names := _Own(connection, table, own).refused(error)):
+        raise own_columns_refused(table, names, str(error)) from error
+
+
+class _Own:
+    """The columns `own` of a table, with their defaults as SQL."""
+
+    def __init__(self, connection: sqlite3.Connection, table: str, own: Mapping[str, str]) -> None:
+        self._connection = connection
+        self._own = own
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+        self._table: str
+        self._made: str
+        self._table, self._made = connection.execute(query, (table,)).fetchone() or (table, "")
+
+    def refused(self, error: sqlite3.Error) -> list[str]:
+        """Those that the table has refused by this error; none where a row has caused it."""
+        said = str(error)
+        for name in self._own:
+            place = f"{self._table}.{name}"
+            of_its_type = said.startswith("cannot store ") and said.endswith(f" column {place}")
+            if of_its_type or said == f"NOT NULL constraint failed: {place}":
+                return [name]
+        for names in self._rules(said):
+            if names and self._own.keys() >= set(names):
+                return names
+        if isinstance(error, sqlite3.IntegrityError):
+            return []
+        return [name for name, default in self._own.items() if self._raises(default)]
+
+    def _rules(self, said: str) -> Iterator[list[str]]:
+        """The columns of each rule that this may have been said of."""
+        run = self._connection.execute
+        for (index,) in run('SELECT name FROM pragma_index_list(?) WHERE "unique"', (self._table,)).fetchall():
+            names = [name for (name,) in run("SELECT name FROM pragma_index_info(?)", (index,))]
+            if said == f"UNIQUE constraint failed: {', '.join(f'{self._table}.{name}' for name in names)}":
+                yield names
+        if not run("SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", (self._table,)).fetchone():
+            for name, condition in checks_of(self._made):
+                if said == f"CHECK constraint failed: {name or condition}":
+                    yield self._read_by(condition)
+        if said == "FOREIGN KEY constraint failed":
+            yield from self._dangling()
+
+    def _read_by(self, condition: str) -> list[str]:
+        """The columns in a condition."""
+        with _noted(self._connection) as read:
+            self._connection.execute(f"EXPLAIN SELECT {condition} FROM {quoted(self._table)}").fetchall()
+        return [column for table, column in read if table == self._table]
+
+    def _dangling(self) -> Iterator[list[str]]:
+        """The columns of foreign keys whose defaults are not in the table that they refer to."""
+        found: dict[int, list[tuple[str, str, str]]] = {}
+        query = 'SELECT id, "table", "from", coalesce("to", "from") FROM pragma_foreign_key_list(?)'
+        for number, *key in self._connection.execute(query, (self._table,)).fetchall():
+            found.setdefault(number, []).append((key[0], key[1], key[2]))
+        for keys in found.values():
+            names = [name for _, name, _ in keys]
+            if self._own.keys() >= set(names):
+                some = " AND ".join(f"({self._own[name]}) IS NOT NULL" for name in names)
+                there = " AND ".join(f"{quoted(theirs)} = ({self._own[mine]})" for _, mine, theirs in keys)
+                missing = f"SELECT {some} AND NOT EXISTS (SELECT 1 FROM {quoted(keys[0][0])} WHERE {there})"
+                if self._connection.execute(missing).fetchone()[0]:
+                    yield names
+
+    def _raises(self, default: str) -> bool:
+        try:
+            self._connection.execute(f"SELECT ({default})").fetchall()
+        except sqlite3.Error as error:
+            return "no such column" not in str(error)  # a word without quotes, which is a text there
+        return False
+
+
+def checks_of(made: str) -> Iterator[tuple[str | None, str]]:
+    """The name, if it has one, and the condition of each CHECK of a CREATE TABLE, as SQLite says them."""
+    tokens = [token for token in _TOKEN.finditer(made) if not token[0].startswith(("--", "/*"))]
+    for place, token in enumerate(tokens[:-1]):
+        if token[0].lower() != "check" or tokens[place + 1][0] != "(":
+            continue
+        depth = 0
+        for end in tokens[place + 1 :]:
+            depth += {"(": 1, ")": -1}.get(end[0], 0)
+            if depth == 0:
+                named = place > 1 and tokens[place - 2][0].lower() == "constraint"
+                name = tokens[place - 1][0].strip("\"'`[]") if named else None
+                yield name, made[tokens[place + 1].end() : end.start()].strip()
+                break
+
+
+@contextmanager
+def _noted(connection: sqlite3.Connection) -> Iterator[list[tuple[str, str]]]:
+    """The tables and columns that statements read which are compiled in the block."""
+    read: list[tuple[str, str]] = []
+
+    def note(action: int, table: str | None, column: str | None, *_: object) -> int:
+        if action == sqlite3.SQLITE_READ and table and column:
+            read.append((table, column))
+        return sqlite3.SQLITE_OK
+
+    connection.set_authorizer(note)
+    try:
+        yield read
+    finally:
+        connection.set_authorizer(None)

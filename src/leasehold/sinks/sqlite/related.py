@@ -22,7 +22,7 @@ from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.rules.values import convert
 from leasehold.sinks.sqlite import states
 from leasehold.sinks.sqlite.affinity import affinity, kept
-from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
+from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows, refuse_own_columns
 from leasehold.sinks.sqlite.shape import Layout
 
 
@@ -81,11 +81,13 @@ class Steps:
         self._columns: dict[str, Mapping[str, _Column]] = {}
         self._unique: dict[str, list[set[str]]] = {}
         self._sent: list[tuple[str | None, int]] = []
+        self._written: tuple[str, Collection[str]] = spec.name, ()  # the table and columns of the last row
 
     def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
         """See `WritesBeside`."""
         execute = self._connection.execute
         execute("SAVEPOINT leasehold_step")
+        self._written = self._spec.name, layout.columns
         self._sent = [(layout.upsert, len(layout.columns)), (layout.delete, len(layout.keys))]
         try:
             if step.changes and step.state is not None:
@@ -104,6 +106,8 @@ class Steps:
                 ) from error
             execute("ROLLBACK TO leasehold_step")
             execute("RELEASE leasehold_step")
+            if isinstance(error, sqlite3.Error):
+                refuse_own_columns(self._connection, *self._written, error)
             return str(error)
         execute("RELEASE leasehold_step")
         return None
@@ -123,6 +127,7 @@ class Steps:
         if {folded(name) for name in row.keys} not in self._unique_of(row.table):
             raise UsageError(no_unique_index(row))
         others = [quoted(name) for name in row.values if name not in row.keys]
+        self._written = _name_of(row.table), row.values
         self._execute(
             f"INSERT INTO {quoted(_name_of(row.table))} ({', '.join(map(quoted, row.values))}) "
             f"VALUES ({', '.join('?' * len(values))}) {on_conflict(map(quoted, row.keys), others)}",

@@ -23,7 +23,7 @@ from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table import TableSpec, folded
 from leasehold.sinks.rules.values import convert
-from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
+from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows, refuse_own_columns
 from leasehold.sinks.sqlite.key_rows import key_rows
 from leasehold.sinks.sqlite.shape import Layout, exists
 
@@ -96,6 +96,7 @@ def write(
     except ROW_ERRORS as error:
         if not connection.in_transaction or not is_the_rows(connection, error, [(layout.upsert, len(values))]):
             raise
+        refuse_own_columns(connection, spec.name, layout.columns, error)
         raise misfit(spec, key, error) from error
 
 

@@ -26,7 +26,7 @@ from leasehold.sinks.rules.row_by_row import Order, RowWriter, Written, two_part
 from leasehold.sinks.rules.rows import LastRows, Rows
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite import memory
-from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows
+from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows, refuse_own_columns
 from leasehold.sinks.sqlite.inserts import insert
 from leasehold.sinks.sqlite.shape import Layout
 from leasehold.sinks.transactions import EachRowNeeded
@@ -104,6 +104,7 @@ class SqliteRows:
                 ) from error
             execute("ROLLBACK TO leasehold_rows")
             execute("RELEASE leasehold_rows")
+            refuse_own_columns(self._connection, self._spec.name, self._layout.columns, error)
             return str(error)
         execute("RELEASE leasehold_rows")
         return None
