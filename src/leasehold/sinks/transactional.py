@@ -83,6 +83,7 @@ class TransactionalSink(ABC, Generic[T]):
         self._untimely_said = False
         self._noted = NotesToPass()
         self._none_whole = False  # as far as this object knows: then a batch of nothing has nothing to say
+        self._seen = fence.Seen()
         self._fitted: pa.Schema | None = None  # the schema of the last batch that was applied
 
     @abstractmethod
@@ -129,9 +130,9 @@ class TransactionalSink(ABC, Generic[T]):
             try:
                 with self._claimed() as transaction:
                     transaction.fit(batch.rows.schema)
-                    result = self._apply(
-                        transaction, batch, arrangement, judged if level_of else None, each_row=each_row
-                    )
+                    known = judged if level_of else None
+                    left: dict[fence.Lane, Watermark] = {}
+                    result = self._apply(transaction, batch, arrangement, known, left, each_row=each_row)
             except EachRowNeeded:
                 if each_row:
                     raise
@@ -145,6 +146,7 @@ class TransactionalSink(ABC, Generic[T]):
                 continue
             except _Violated as violated:
                 return BatchResult(violations=violated.events)
+            self._seen.note(left)  # only now: a rollback undoes them
             self._fitted = batch.rows.schema
             self._none_whole = batch.ranges is None
             self._log(result, certain=level_of is not None)
@@ -227,6 +229,7 @@ class TransactionalSink(ABC, Generic[T]):
             if DUPLICATES in self.features:
                 transaction.identities_reach(None)
             transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
+        self._seen.forget((hub, name) for name in marks)
 
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
         """See `Watermarked`."""
@@ -288,9 +291,11 @@ class TransactionalSink(ABC, Generic[T]):
         batch: Batch,
         arrangement: Arrangement,
         judged: set[fence.Range] | None,
+        left: dict[fence.Lane, Watermark],
         *,
         each_row: bool,
     ) -> BatchResult:
+        """What becomes of the batch. The watermarks that it leaves are put into `left`."""
         ranges = [stretch.range for stretch in arrangement.stretches]
         hubs = sorted({each.hub for each in ranges})
         self._check_reader(transaction, hubs)
@@ -301,7 +306,7 @@ class TransactionalSink(ABC, Generic[T]):
             raise claims.filled_by_queue(self.spec, queue)
         if batch.read_under is not None and fence.outdated(stored, batch.read_under):
             return BatchResult(outdated=True)
-        plan = fence.plan(stored, ranges)
+        plan = fence.plan(stored, ranges, self._seen.lost(stored))
         fence.check_disputes(plan)
         unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)
         if unjudged:
@@ -340,6 +345,7 @@ class TransactionalSink(ABC, Generic[T]):
         if batch.outbox:
             beside.emit(batch.outbox, plan, self._clock.wall())
         transaction.set_watermarks(plan.watermarks)
+        left.update(plan.watermarks)
         if batch.ranges is None:
             transaction.leave_none_whole()
         refused = arrangement.refused(plan)

@@ -101,10 +101,10 @@ class Steps:
                 if step.changes and step.state is not None:
                     states.write(self._session, schema, layout, step.key, step.state)
                 for row in step.rows:
-                    row = self._fitted(row)
+                    fitted = self._fitted(row)
                     there, name = self._session.beside(row.table)
                     blame = Blame(there, name, self._find(row.table)[1], row.values)
-                    self.write_row(row)
+                    self.write_row(fitted)
                 if step.changes and step.state is None:
                     states.write(self._session, schema, layout, step.key, None)
         except UsageError as error:

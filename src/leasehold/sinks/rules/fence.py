@@ -30,6 +30,10 @@ Owns these rules and does no I/O: watermarks and ranges in, a plan out.
 10. A batch that was computed from rows of the table is outdated if a watermark is not as it was before they were read:
    in place, or in its count of changes, which everything raises that writes or forgets an entity outside of a batch.
    Nothing of it is applied, and whoever brought it computes again. One of a former owner is left to rule 3.
+11. A watermark that is below the one which this process has last seen committed, at the same owner level or a lower
+   one, went back: a file was moved over the table's, or the database was restored, or a standby took over that had
+   fallen behind. A range that begins above the event behind it leaves a gap, as in rule 8, also where its batch is made
+   of rows. Whoever starts anew has seen nothing.
 
 A sink that acts on a plan must hold the lock on the watermarks from before they were read until after the new
 ones are written, or a plan is stale by the time it is carried out.
@@ -37,7 +41,7 @@ ones are written, or a plan is stale by the time it is carried out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from leasehold.errors import EventsMissing, OwnerLevelWentBack
@@ -112,7 +116,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """No owner has applied the events between `after` and the first of `range`."""
+    """The table has been given no events between `after` and the first of `range`, or has them no more."""
 
     range: Range
     after: int
@@ -131,23 +135,51 @@ class Plan:
     gaps: tuple[Gap, ...] = ()
 
 
-def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range]) -> Plan:
-    """Rules 2 to 5, 7 to 9. `stored` lacks the partitions that have no watermark yet."""
+class Seen:
+    """The watermarks that one process has seen committed: rule 11. Threads share it, and each notes what it committed.
+
+    A thread that stops before it notes leaves an older one, by which less is found.
+    """
+
+    def __init__(self) -> None:
+        self._marks: dict[Lane, Watermark] = {}
+
+    def note(self, marks: Mapping[Lane, Watermark]) -> None:
+        """These were committed."""
+        for lane, mark in marks.items():
+            if lane not in self._marks or not went_back(mark, self._marks[lane]):
+                self._marks[lane] = mark
+
+    def forget(self, lanes: Iterable[Lane]) -> None:
+        """These are set anew, by a person's reset."""
+        for lane in lanes:
+            self._marks.pop(lane, None)
+
+    def lost(self, stored: Mapping[Lane, Watermark]) -> set[Lane]:
+        """The partitions whose watermarks went back."""
+        return {lane for lane, mark in self._marks.items() if went_back(stored.get(lane, Watermark()), mark)}
+
+
+def went_back(now: Watermark, before: Watermark) -> bool:
+    """Rule 11: whether a watermark is below another, and no person's reset has made it so, which raises the level."""
+    return now.owner_level <= before.owner_level and now.sequence_number < before.sequence_number
+
+
+def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range], lost: Collection[Lane] = ()) -> Plan:
+    """Rules 2 to 5, 7 to 9, 11. `stored` lacks the partitions that have no watermark yet; `lost` are of `Seen`."""
     admitted: list[Admission] = []
     refused: list[Refusal] = []
     gaps: list[Gap] = []
     now: dict[Lane, Watermark] = {}
     for each in sorted(ranges):
-        before = now.get(each.lane) or stored.get(each.lane)
-        if before is None:
-            before = Watermark()
-        elif before.disputed:
+        before = now.get(each.lane) or stored.get(each.lane, Watermark())
+        if before.disputed:
             refused.append(Refusal(each, before.owner_level, disputed=True))
             continue
-        elif each.owner_level < before.owner_level:
+        if each.owner_level < before.owner_level:
             refused.append(Refusal(each, before.owner_level))
             continue
-        elif _leaves_a_gap(before, each):
+        if _leaves_a_gap(before, each, lost=each.lane in lost):
             gaps.append(Gap(each, before.sequence_number))
             continue
         admitted.append(Admission(each, before.sequence_number))
@@ -175,10 +207,10 @@ def outdated(stored: Mapping[Lane, Watermark], read_under: Mapping[Lane, Waterma
     return False
 
 
-def _leaves_a_gap(before: Watermark, it: Range) -> bool:
+def _leaves_a_gap(before: Watermark, it: Range, *, lost: bool) -> bool:
     following = before.sequence_number + 1
     left_out = it.left_out_from is not None and it.left_out_from <= following
-    return before.whole and it.whole and it.first > following and not left_out
+    return (lost or (before.whole and it.whole)) and it.first > following and not left_out
 
 
 def _raised(before: Watermark, it: Range) -> Watermark:
@@ -205,7 +237,8 @@ def check_gaps(table: str, plan: Plan) -> None:
             f"event behind {gap.after}: [{gap.after + 1}, {it.first}) would be missing for good. Either the table was "
             "restored from an older copy, or a checkpoint was set forward. Nothing of the batch was applied. Stop all "
             "instances and run `leasehold reset PIPELINE.toml --to sink`, which makes the checkpoints follow the "
-            "table; or name the place in --to, if these events are to be left out."
+            "table; or name the place in --to, if these events are to be left out. A query without leases: delete its "
+            "checkpoint folder, and it goes on where the table is."
         )
 
 
