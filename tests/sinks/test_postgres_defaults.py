@@ -54,15 +54,16 @@ OWN = {
         DEFAULT,
         ["CREATE FUNCTION own() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'not today'; END $$"],
     ),
-    "a CHECK": Own("integer DEFAULT 0 CHECK (own > 0)", DEFAULT, seen=False),
+    "a CHECK": Own("integer DEFAULT 0 CHECK (own > 0)", DEFAULT),
     "a CHECK of an identity": Own(
         "integer GENERATED ALWAYS AS IDENTITY (START 9) CHECK (own < 9)",
         "ALTER TABLE flights DROP CONSTRAINT flights_own_check",
         seen=False,
     ),
-    "NOT NULL": Own(
-        "text NOT NULL DEFAULT nullif('a', 'a')", "ALTER TABLE flights ALTER own SET DEFAULT 'x'", seen=False
+    "a CHECK of the next number": Own(
+        "integer DEFAULT nextval('@n') CHECK (own > 1000)", "SELECT setval('n', 5000)", ["CREATE SEQUENCE n START 7"]
     ),
+    "NOT NULL": Own("text NOT NULL DEFAULT nullif('a', 'a')", "ALTER TABLE flights ALTER own SET DEFAULT 'x'"),
     "a foreign key": Own(
         "text DEFAULT 'none' REFERENCES @regions", DEFAULT, ["CREATE TABLE regions (name text PRIMARY KEY)"], seen=False
     ),

@@ -342,13 +342,16 @@ def _connected(parameters: Mapping[str, Any]) -> Connection:
         if not _READ_ONLY.search(str(error)) or psycopg.pq.version() < _KNOWS_PRIMARIES:
             raise
     made = Connection.connect(**{**parameters, "target_session_attrs": "primary"}, autocommit=True)
-    if (whose := read_only_by(made)) is None:
-        return made
-    made.close()
-    raise psycopg.OperationalError(
-        f"the server takes no writes: default_transaction_read_only is on, and comes from the {whose}. Leasehold "
-        "waits until somebody has switched it off"
-    )
+    try:
+        if (whose := read_only_by(made)) is not None:
+            raise psycopg.OperationalError(
+                f"the server takes no writes: default_transaction_read_only is on, and comes from the {whose}. "
+                "Leasehold waits until somebody has switched it off"
+            )
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -6,7 +6,7 @@ session that is handed on has them all, or else an error that names the one that
 word, a table that has policies cannot be read, and foreign keys are not looked at.
 
 They are set after connecting, and so are the `options` of the URL: a pooler in between (PgBouncer) takes no such
-parameter at the start. `options` come before what a role has, and after what is relied on.
+parameter at the start. `options` override what a role has, and what is relied on overrides them.
 
 A role that is read only by default (`default_transaction_read_only`) writes all the same: what it may not write, its
 rights say. A database or a server that is read only by default has been made so by somebody who does not want it

@@ -14,7 +14,7 @@ to look: then the number is read that would come next, where this user may.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,6 +78,7 @@ class Blame:
     def __init__(self, session: Session, table: str, relation: Relation, given: Collection[str]) -> None:
         self._session = session
         self._name = table
+        self._relation = relation
         self._table = session.names.of(table)
         self._own = {column.name for column in relation.columns if not column.is_generated} - {*given}
 
@@ -98,9 +99,25 @@ class Blame:
 
     def look(self) -> None:
         """Raise `SinkError` where a column refuses its default. Takes no number, but where a function does."""
+        known = {one.name: f"NULL::{sent(one.declared)}" for one in self._relation.columns if not one.drawn}
         for column in self._defaults:
             if (expression := self._without_drawing(column.default)) is not None:
                 self._try(column, expression)
+                known[column.name] = f"CAST({sent(expression)} AS {sent(column.declared)})"
+        if self._relation.plain:  # no trigger changes them before a rule sees them
+            self._look_at_rules({name: value for name, value in known.items() if name in self._own})
+
+    def _look_at_rules(self, values: Mapping[str, str]) -> None:
+        """Raise `SinkError` where a NOT NULL or a CHECK about these columns alone refuses their values, as SQL."""
+        row = ", ".join(f"{value} AS {quoted(name)}" for name, value in values.items())
+        needed = [one.name for one in self._relation.columns if one.not_null and one.name in values]
+        rules = [(f"{quoted(name)} IS NOT NULL", [name]) for name in needed]
+        rules += [(sent(one.condition), sorted(one.columns)) for one in self._relation.checks]
+        for condition, columns in rules:
+            if not columns or not values.keys() >= set(columns):
+                continue
+            if self._session.one(f"SELECT EXISTS (SELECT 1 FROM (SELECT {row}) AS given WHERE NOT ({condition}))"):
+                raise own_columns_refused(self._name, columns, f"it is not {unsent(condition)}")
 
     @staticmethod
     def _names_a_rule(error: psycopg.Error) -> bool:

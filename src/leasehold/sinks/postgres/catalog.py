@@ -103,7 +103,7 @@ SELECT c.oid::text || c.relkind::text || c.relispartition::text || c.relrowsecur
     WHERE conrelid = c.oid OR confrelid = c.oid), '') ||
   coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_trigger
     WHERE tgrelid = c.oid AND NOT tgisinternal), '') || c.relhassubclass::text ||
-  coalesce({UNLOGGED.format(relation="c")}, '')
+  c.relpersistence::text || CASE WHEN c.relhassubclass THEN coalesce({UNLOGGED.format(relation="c")}, '') ELSE '' END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = ANY(%(names)s::text[]) ORDER BY c.relname
 """
