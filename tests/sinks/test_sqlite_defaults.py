@@ -24,6 +24,7 @@ OWN = {
     "NOT NULL": "own INTEGER NOT NULL DEFAULT (nullif(1, 1))",
     "UNIQUE": "own INTEGER DEFAULT 7 UNIQUE",
     "a foreign key": "own TEXT DEFAULT 'none' REFERENCES regions (name)",
+    "a foreign key to the primary key": "own TEXT DEFAULT 'none' REFERENCES regions",
     "an expression that raises": "own TEXT DEFAULT (json('no'))",
 }
 STRICT = {"a type": "own INTEGER DEFAULT 'x'"}
@@ -31,6 +32,8 @@ ROWS = {
     "a CHECK with a column of the row": """own INTEGER DEFAULT 0, CHECK ("own" > 0 OR "status" <> 'bad')""",
     "a generated column": "own INTEGER DEFAULT 0, low TEXT AS (nullif(status, 'bad')) NOT NULL",
     "an index with a column of the row": "own INTEGER DEFAULT 0, kind AS (status = 'c'), UNIQUE (own, kind)",
+    "another column's foreign key": "own TEXT DEFAULT 'a' REFERENCES regions, FOREIGN KEY (status) REFERENCES regions",
+    "a default of a bare word": "own TEXT DEFAULT a REFERENCES regions, FOREIGN KEY (status) REFERENCES regions",
     "another column's CHECK": "own INTEGER DEFAULT 0 CHECK (own = 0), slot2 INTEGER, CHECK (status <> 'bad')",
 }
 
@@ -38,7 +41,9 @@ ROWS = {
 def made(folder: Path, own: str, strict: str = "") -> Path:
     path = folder / "table.db"
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE regions (name TEXT PRIMARY KEY)")
+        connection.executescript(
+            "CREATE TABLE regions (name TEXT PRIMARY KEY); INSERT INTO regions VALUES ('a'), ('c')"
+        )
         connection.execute(f"CREATE TABLE flights (tail TEXT PRIMARY KEY, status TEXT, slot INTEGER, {own}){strict}")
     return path
 

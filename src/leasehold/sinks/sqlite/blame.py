@@ -46,6 +46,11 @@ def is_the_rows(
 _TOKEN = re.compile(
     r"""--[^\n]*|/\*.*?(?:\*/|$)|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|\w+|\S""", re.DOTALL
 )
+_FOREIGN = """
+SELECT id, "table", "from", coalesce("to", (SELECT name FROM pragma_table_info(its."table") WHERE pk = seq + 1))
+FROM pragma_foreign_key_list(?) AS its
+"""
+"""The foreign keys of a table; one that names no column refers to the primary key."""
 
 
 def refuse_own_columns(
@@ -105,23 +110,28 @@ class _Own:
     def _read_by(self, condition: str) -> list[str]:
         """The columns in a condition."""
         with _noted(self._connection) as read:
-            self._connection.execute(f"EXPLAIN SELECT {condition} FROM {quoted(self._table)}").fetchall()
+            self._answer(f"EXPLAIN SELECT {condition} FROM {quoted(self._table)}")
         return [column for table, column in read if table == self._table]
 
     def _dangling(self) -> Iterator[list[str]]:
         """The columns of foreign keys whose defaults are not in the table that they refer to."""
-        found: dict[int, list[tuple[str, str, str]]] = {}
-        query = 'SELECT id, "table", "from", coalesce("to", "from") FROM pragma_foreign_key_list(?)'
-        for number, *key in self._connection.execute(query, (self._table,)).fetchall():
-            found.setdefault(number, []).append((key[0], key[1], key[2]))
-        for keys in found.values():
-            names = [name for _, name, _ in keys]
+        keys: dict[tuple[int, str], list[tuple[str, str]]] = {}
+        for number, parent, mine, theirs in self._connection.execute(_FOREIGN, (self._table,)).fetchall():
+            keys.setdefault((number, parent), []).append((mine, theirs))
+        for (_, parent), pairs in keys.items():
+            names = [mine for mine, _ in pairs]
             if self._own.keys() >= set(names):
                 some = " AND ".join(f"({self._own[name]}) IS NOT NULL" for name in names)
-                there = " AND ".join(f"{quoted(theirs)} = ({self._own[mine]})" for _, mine, theirs in keys)
-                missing = f"SELECT {some} AND NOT EXISTS (SELECT 1 FROM {quoted(keys[0][0])} WHERE {there})"
-                if self._connection.execute(missing).fetchone()[0]:
+                there = " AND ".join(f"{quoted(theirs)} = ({self._own[mine]})" for mine, theirs in pairs)
+                if self._answer(f"SELECT {some} AND NOT EXISTS (SELECT 1 FROM {quoted(parent)} WHERE {there})"):
                     yield names
+
+    def _answer(self, query: str) -> object:
+        """The first value that a query gives. None for one that does not compile, as with a default of a bare word."""
+        try:
+            return self._connection.execute(query).fetchone()[0]
+        except sqlite3.Error:
+            return None
 
     def _raises(self, default: str) -> bool:
         try:
