@@ -229,7 +229,7 @@ class OwnerLevelWentBack(SinkError):
 
 
 class EventsMissing(SinkError):
-    """A batch begins above the watermark: events that the table has never been given would be left out for good."""
+    """A batch begins above the watermark: events that the table was not given, or has lost, would be left out."""
 
 
 class StaleBatch(SinkError):

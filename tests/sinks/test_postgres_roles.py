@@ -31,7 +31,6 @@ OWN = {
     "transactions": {
         "default_transaction_isolation": "serializable",
         "default_transaction_deferrable": "on",
-        "lock_timeout": "1ms",
         "synchronous_commit": "off",
     },
     "how values are written": {
@@ -47,7 +46,10 @@ OWN = {
     },
     "a schema first that is not there": {"search_path": "nowhere, theirs, public"},
 }
-TIMEOUTS = ("statement_timeout", "transaction_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout")
+TIMEOUTS = (
+    *("statement_timeout", "transaction_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout"),
+    "lock_timeout",
+)
 MADE = """
 CREATE TABLE theirs.flights (tail text PRIMARY KEY, status text, slot bigint, at timestamptz DEFAULT '2000-01-01 UTC',
   size interval DEFAULT '1 day', code varchar(9), tags jsonb, CHECK (status <> 'no'), UNIQUE (slot));
@@ -131,14 +133,14 @@ def stores_work(role: Role) -> None:
 def test_a_roles_own_time_outs_end_no_call(role: Role) -> None:
     """As they would end one that takes longer, or a connection that waits for its next batch."""
     for name in TIMEOUTS:
-        role.run(f"ALTER ROLE {role.name} SET {name} = '500ms'")
+        role.run(f"ALTER ROLE {role.name} SET {name} = '50s'")
     looked = f"SELECT {', '.join(f'current_setting({name!r})' for name in TIMEOUTS)}"
     store = Connections(role.url, 60.0, lambda _: None)
-    assert store.rows(looked, {}) == [("1min", "0", "0", "1min")]
+    assert store.rows(looked, {}) == [("1min", "0", "0", "1min", "0")]
     store.close()
     sink = PostgresSink(role.url, FLIGHTS, timeout=60.0)
     with sink._using() as session:
-        assert session.rows(looked) == [("30min", "0", "0", "30s")]
+        assert session.rows(looked) == [("30min", "0", "0", "30s", "1min")]
     sink.close()
 
 
