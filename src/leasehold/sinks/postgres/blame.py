@@ -54,11 +54,13 @@ LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = to_regclass(%(table)s) AND a.attname = ANY(%(own)s::text[]) AND a.attidentity = ''
   AND (d.oid IS NOT NULL OR t.typtype = 'd') ORDER BY a.attnum
 """
+"""What the table gives those of its columns whose type may refuse it; an identity is of its column's type."""
 _NEXT = re.compile(r"nextval\(('(?:[^']|'')*')::regclass\)")
 _PEEK = (
     "(SELECT CASE WHEN is_called THEN last_value + seqincrement ELSE last_value END "
     "FROM {}, pg_sequence WHERE seqrelid = {}::regclass)"
 )
+"""The number that `_NEXT` would take, of the sequence of this name; and the name as a literal."""
 _BROKEN = "23"
 """The class of errors that name the rule which a row has broken."""
 

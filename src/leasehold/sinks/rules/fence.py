@@ -157,7 +157,8 @@ class Seen:
 
     def lost(self, stored: Mapping[Lane, Watermark]) -> set[Lane]:
         """The partitions whose watermarks went back."""
-        return {lane for lane, mark in self._marks.items() if went_back(stored.get(lane, Watermark()), mark)}
+        marks = list(self._marks.items())  # at once: another thread may note meanwhile
+        return {lane for lane, mark in marks if went_back(stored.get(lane, Watermark()), mark)}
 
 
 def went_back(now: Watermark, before: Watermark) -> bool:
