@@ -51,6 +51,21 @@ def test_a_copy_in_place_of_the_open_file_is_noticed_where_batches_have_no_range
     table.close()
 
 
+def test_who_has_only_read_where_the_table_is_notices_too(tmp_path: Path) -> None:
+    path, copy = tmp_path / "t.db", tmp_path / "copy.db"
+    writer, table = SqliteSink(path, FLIGHTS), SqliteSink(path, FLIGHTS)
+    writer.apply(batch(events(0, 10)))
+    writer.close()
+    shutil.copy(path, copy)
+    writer.apply(batch(events(10, 20)))
+    writer.close()
+    assert table.watermarks("h")["0"].sequence_number == 19
+    moved_over(path, copy)
+    with pytest.raises(EventsMissing, match=r"\[10, 20\)"):
+        table.apply(batch(events(20, 30)))
+    table.close()
+
+
 def test_a_file_that_is_moved_away_and_back_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
     table = SqliteSink(path, FLIGHTS)

@@ -200,6 +200,7 @@ class TransactionalSink(ABC, Generic[T]):
         """The watermark of each partition of `hub` that has one."""
         with self._claimed() as transaction:
             marks = transaction.watermarks([hub])
+        self._seen.note(marks)
         return {partition: mark for (_, partition), mark in marks.items()}
 
     def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:

@@ -30,7 +30,7 @@ Owns these rules and does no I/O: watermarks and ranges in, a plan out.
 10. A batch that was computed from rows of the table is outdated if a watermark is not as it was before they were read:
    in place, or in its count of changes, which everything raises that writes or forgets an entity outside of a batch.
    Nothing of it is applied, and whoever brought it computes again. One of a former owner is left to rule 3.
-11. A watermark that is below the one which this process has last seen committed, at the same owner level or a lower
+11. A watermark that is below the highest that this process has seen committed, at the same owner level or a lower
    one, went back: a file was moved over the table's, or the database was restored, or a standby took over that had
    fallen behind. A range that begins above the event behind it leaves a gap, as in rule 8, also where its batch is made
    of rows. Whoever starts anew has seen nothing.
@@ -136,7 +136,7 @@ class Plan:
 
 
 class Seen:
-    """The watermarks that one process has seen committed: rule 11. Threads share it, and each notes what it committed.
+    """The watermarks that one process has seen committed: rule 11. Threads share it, and note what they commit or read.
 
     A thread that stops before it notes leaves an older one, by which less is found.
     """
