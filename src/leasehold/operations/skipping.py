@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-
-import pyarrow as pa
+from typing import Any
 
 from leasehold.errors import ConfigError, HubError, UsageError
 from leasehold.hubs.base import EVENT_COLUMNS, Hub, ReadsAsOwner
@@ -62,8 +61,8 @@ def skip(hub: Hub, sink: Sink, partition: str, number: int, *, because: str, not
     return skips.note_skip(SkipNote(hub.identity, partition, number, body, source, because, noted_by))
 
 
-def _read(hub: Hub, partition: str, number: int) -> pa.Table:
-    """The event, as a table of one row. Raises `UsageError` where there is none."""
+def _read(hub: Hub, partition: str, number: int) -> Any:
+    """The event, as an Arrow batch of one row. Raises `UsageError` where there is none."""
     known = hub.partition_properties([partition])[partition]
     missing = f"partition {excerpt(partition)} has no event {number}"
     if number >= known.end:
@@ -74,7 +73,8 @@ def _read(hub: Hub, partition: str, number: int) -> pa.Table:
             "its loss does, set fail_on_data_loss = false in [source]. Nothing was changed"
         )
     try:
-        batches = [*hub.read(partition, number, number + 1, columns=EVENT_COLUMNS, batch_rows=1)]
+        read = hub.read(partition, number, number + 1, columns=EVENT_COLUMNS, batch_rows=1)
+        events = [batch for batch in read if batch.num_rows]
     except HubError as error:
         if isinstance(hub, ReadsAsOwner):
             error.add_note(
@@ -83,10 +83,9 @@ def _read(hub: Hub, partition: str, number: int) -> pa.Table:
                 "query."
             )
         raise
-    event = pa.Table.from_batches(batches) if batches else None
-    if event is None or event.num_rows != 1:
+    if len(events) != 1 or events[0].num_rows != 1:
         raise UsageError(
             f"{missing}: the hub has given this number to no event that can be read (a compacted topic, a marker of a "
             "transaction). Nothing was changed: correct --event"
         )
-    return event
+    return events[0]
