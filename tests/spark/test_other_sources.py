@@ -20,11 +20,12 @@ from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.model import Event
 from leasehold.runtime import Runtime
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.spark import EntityTable, EventHubsConnector, SparkKafkaSource
+from leasehold.spark import EntityTable, EventHubsConnector, RowRules, SparkKafkaSource
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import schema_of
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.kafka_cluster import Cluster
+from tests.sinks.events import look, run
 
 pytestmark = pytest.mark.usefixtures("patient_kafka")
 KAFKA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
@@ -45,6 +46,28 @@ def messages(spark: SparkSession, topic: str, *rows: Sequence[Any], headers: boo
     """What Spark's Kafka source gives: key, value, partition, offset and, if asked for, headers."""
     made = [(key, value, topic, partition, offset, AT, 0, *more) for key, value, partition, offset, *more in rows]
     return spark.createDataFrame(made, f"{KAFKA}, {HEADERS}" if headers else KAFKA)
+
+
+def test_rows_that_were_there_before_the_query_count_by_their_column(
+    spark: SparkSession, tmp_path: Path, cluster: Cluster
+) -> None:
+    """As `ON CONFLICT … WHERE excluded.updated >= …` of the former program had them."""
+    row = "('{}', 100, '2026-06-01T00:00:00.000000Z')"
+    made = "CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER, updated TEXT)"
+    run(tmp_path / "t.db", made, f"INSERT INTO t VALUES {row.format('a')}, {row.format('b')}")
+    rules, runtime = RowRules(sequence_by="updated"), Runtime(base=tmp_path)
+    table = EntityTable("sqlite:///t.db", "t", keys=["id"], pipeline="p", rules=rules, runtime=runtime)
+    topic = cluster.topic(1)
+    bodies = [
+        b'{"id":"a","n":1,"updated":"2026-01-01T00:00:00Z"}',
+        b'{"id":"b","n":2,"updated":"2026-07-01T00:00:00Z"}',
+    ]
+    batch = messages(spark, topic, *((b"k", body, 0, offset) for offset, body in enumerate(bodies)))
+    events = SparkKafkaSource(cluster.url(topic)).events(batch)
+    rows = events.selectExpr("from_json(cast(body AS STRING), 'id STRING, n BIGINT, updated TIMESTAMP') AS e", "*")
+    table.apply_query_batch(rows.select("e.*", "hub", "partition", "sequenceNumber", "ownerLevel"), 0)
+    assert look(tmp_path / "t.db", "SELECT id, n FROM t ORDER BY id") == [("a", 100), ("b", 2)]
+    assert (table.totals.applied, table.totals.superseded) == (1, 1)
 
 
 def test_the_columns_are_those_of_leaseholds_own_source(spark: SparkSession, cluster: Cluster) -> None:
