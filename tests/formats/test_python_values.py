@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,22 @@ MOMENT = datetime(2026, 6, 21, tzinfo=UTC)
 
 class Text(str):
     __slots__ = ()
+
+
+class Word(str, Enum):
+    OPEN = "open"
+
+
+class Number(int, Enum):
+    TWO = 2
+
+
+class Ratio(float, Enum):
+    HALF = 0.5
+
+
+class Exact(Decimal, Enum):
+    HALF = "0.5"
 
 
 def of(type_: str, value: Any) -> Any:
@@ -68,6 +85,16 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("DECIMAL(6,2)", "12.5", Decimal("12.50")),
     ("DECIMAL(38,0)", 10**38 - 1, Decimal(10**38 - 1)),
     ("STRING", Text("x"), "x"),
+    ("STRING", Word.OPEN, "open"),
+    ("BIGINT", Number.TWO, 2),
+    ("DOUBLE", Number.TWO, 2.0),
+    ("DOUBLE", Ratio.HALF, 0.5),
+    ("FLOAT", Ratio.HALF, 0.5),
+    ("DOUBLE", Exact.HALF, 0.5),
+    ("DECIMAL(6,2)", Exact.HALF, Decimal("0.50")),
+    ("DECIMAL(6,2)", Number.TWO, Decimal("2.00")),
+    ("TIMESTAMP", Number.TWO, datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)),
+    ("TIMESTAMP", Ratio.HALF, datetime(1970, 1, 1, microsecond=500_000, tzinfo=UTC)),
     ("STRING", b"gr\xc3\xbcn", "grün"),
     ("BINARY", bytearray(b"\xff"), b"\xff"),
     ("BINARY", memoryview(b"\xff"), b"\xff"),

@@ -17,7 +17,9 @@ the table has it, and a float of seconds counts to the microsecond, since the ti
 | TIMESTAMP | `datetime`, of UTC where it has no zone; `date`; seconds since 1970; a text as in a body |
 | TIMESTAMP_NTZ | `datetime` without a zone, `date`, and a text as in a body |
 
-A scalar of numpy counts as the number that it is; its times do not count, since they come in any unit.
+A scalar of numpy counts as the number that it is; its times do not count, since they come in any unit. A value of a
+class made of one of these types, as a member of an `Enum` with `str` or `int` is, counts as what it is of that type,
+however the class would write it.
 """
 
 from __future__ import annotations
@@ -73,13 +75,13 @@ def _read(convert: Convert, value: Any) -> Any:
 def _in_a_body(value: Any) -> Any:
     """A number or a text as a body would have it; anything else, which no body has, as it is."""
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return Whole(value)
+        return Whole(int.__repr__(value))
     if isinstance(value, float) and math.isfinite(value):
-        return Real(repr(value))
+        return Real(float.__repr__(value))
     if isinstance(value, Decimal) and value.is_finite():
-        return Real(value)
+        return Real(Decimal.__str__(value))
     return value
 
 
@@ -93,7 +95,7 @@ def _text(value: Any, name: str, read: Convert) -> str:
             return value.decode()
         if isinstance(value, str):
             value.encode()  # half a surrogate pair cannot be
-            return str(value)
+            return str.__str__(value)
     except UnicodeError:
         raise Misfit(f"is {shown(value)}, which is not UTF-8 text") from None
     raise misfit(value, name)
@@ -138,7 +140,7 @@ def _timestamp(value: Any, name: str, read: Convert) -> Any:
     zoned = name == "TIMESTAMP"
     if not isinstance(value, date):
         seconds = zoned and isinstance(value, float) and math.isfinite(value)
-        return read(Real(f"{value:.6f}") if seconds else _in_a_body(value))
+        return read(Real(f"{float(value):.6f}") if seconds else _in_a_body(value))
     if value != value:  # pandas' NaT
         return None
     moment = _plain(value, name)
