@@ -177,3 +177,12 @@ def test_a_name_in_quotes_may_have_a_dot_in_sqlite(tmp_path: Path) -> None:
     assert sink.apply(batch(TWO)).rejected == 1
     assert (sink.spec.name, sink.row_count()) == ("sales.o", 1)
     sink.close()
+
+
+def test_a_statement_that_is_said_to_a_person_names_the_table_as_it_is_written(place: Place) -> None:
+    """Without quotes it would be about the table with small letters, which may be another one."""
+    sink = open_sink(place.url, TableSpec(name=f"{place.schema}.Flights", pipeline="p", mode="append"))
+    sink.apply(batch([E("a")]))
+    with pytest.raises(UsageError, match=rf'DELETE FROM "{place.schema}"."Flights"$'):
+        sink.set_watermarks("h", {"0": Watermark(-1, 2)})
+    sink.close()

@@ -37,6 +37,7 @@ from leasehold.sinks.beside.skipping.passing import NotesToPass
 from leasehold.sinks.features import DUPLICATES, OUTBOX, PARKING, RELATED, SKIPPING, VERSIONS, require
 from leasehold.sinks.rules import claims, fence
 from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
+from leasehold.sinks.rules.columns import qualified
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of, unordered_rows
@@ -273,7 +274,6 @@ class TransactionalSink(ABC, Generic[T]):
         return stored
 
     def _check_appended(self, transaction: T, stored: Mapping[str, Watermark], marks: Mapping[str, Watermark]) -> None:
-        name = self.spec.called
         if (self.spec.keys and not self.spec.handled) or not transaction.has_rows():
             return
         again = "count them twice" if self.spec.handled else "append them twice"
@@ -281,9 +281,9 @@ class TransactionalSink(ABC, Generic[T]):
             before = stored.get(partition)
             if before is not None and mark.sequence_number < before.sequence_number:
                 raise UsageError(
-                    f"partition {partition}: the table {name} holds its events up to sequence number "
+                    f"partition {partition}: the table {self.spec.called} holds its events up to sequence number "
                     f"{before.sequence_number}, and reading them again would {again}. Empty the table first: "
-                    f"DELETE FROM {name}"
+                    f"DELETE FROM {qualified(self.spec.called)}"
                 )
 
     def _apply(
