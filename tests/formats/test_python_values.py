@@ -28,7 +28,7 @@ class Text(str):
     __slots__ = ()
 
 
-class Word(str, Enum):
+class Word(str, Enum):  # noqa: UP042 -- as programs have it
     OPEN = "open"
 
 

@@ -9,6 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import psycopg
 import pytest
 
 from leasehold.errors import ConfigError, SinkError, UsageError
@@ -371,6 +374,9 @@ ALTERED: list[tuple[str, Any, str | None, str | None]] = [
     ("TIMESTAMP", EAST, "which has a zone, and a TIMESTAMP_NTZ has none", None),
     ("TIMESTAMP", "2026-01-01T02:00:00+05:00", "which is not a TIMESTAMP_NTZ such as", None),
     ("TIMESTAMP(0)", datetime(2026, 1, 1, 2, 3, 4, 500_000), "finer than a timestamp(0) without time zone holds", None),
+    ("TIMESTAMP", pd.Timestamp("2026-01-01 00:00:00.000000001"), "finer than the microseconds", "finer than the micro"),
+    ("VARCHAR(3)", "ab  ", 'is "ab  ", which is too long for a character varying(3)', None),
+    ("NUMERIC(100,2)", Decimal("1.005"), "is 1.005, which no numeric(100,2) holds", None),
     ("BOOLEAN", 2, "is 2, which is not a BOOLEAN", None),
 ]
 """Types of columns, values, and what is said of them by Postgres' rules and SQLite's; None where the value is kept."""
@@ -389,6 +395,41 @@ def test_a_value_that_its_column_would_alter_fails_its_event_alone(bench: Bench,
         assert bench.look("SELECT v FROM things") == []
         ((reason,),) = bench.look("SELECT reason FROM orders_rejected")
         assert said in reason
+
+
+def test_tens_of_postgres_are_whole_tens(place: Place) -> None:
+    bench = Bench(place.url, place.look, place.run)
+    try:
+        bench.run(*TABLES, "CREATE TABLE things (id BIGINT PRIMARY KEY, v NUMERIC(5,-2))")
+    except psycopg.errors.InvalidParameterValue:
+        pytest.skip("before Postgres 15 there are no such columns")
+    table = bench.table(related=["things"], on_failure="discard")
+    numbers = [0, Decimal("1.2E+3"), 300, 123]
+    bench.answers = {n: [Row("things", {"id": n, "v": one}, keys=["id"])] for n, one in enumerate(numbers)}
+    bench.give(table, *((str(n), n) for n in range(4)))
+    assert bench.look("SELECT v FROM things ORDER BY id") == [(0,), (1200,), (300,)]
+    ((reason,),) = bench.look("SELECT reason FROM orders_rejected")
+    assert "is 123, which no numeric(5,-2) holds" in reason
+    bench.close()
+
+
+def test_values_of_numpy_and_pandas_and_kinds_of_bytes(bench: Bench) -> None:
+    """As in a state; what is not a number or a time there is no value, and so no key either."""
+    raw = "BLOB" if bench.url.startswith("sqlite") else "BYTEA"
+    bench.run(
+        "CREATE TABLE things (id BIGINT PRIMARY KEY, yes BOOLEAN, r DOUBLE PRECISION, n NUMERIC(20), t TIMESTAMP, "
+        f"b {raw}, c {raw})"
+    )
+    values = {"yes": np.bool_(True), "r": np.float32(0.5), "t": pd.NaT, "b": bytearray(b"b"), "c": memoryview(b"c")}
+    given = {"id": np.int64(7), "n": Decimal(10**16 + 1), **values}
+    bench.answers = {1: [Row("things", given, keys=["id"])]}
+    bench.give(bench.table(related=["things"]), ("a", 1))
+    assert bench.look("SELECT id, yes, r, n, t, b, c FROM things") == [(7, True, 0.5, 10**16 + 1, None, b"b", b"c")]
+    for nothing in (float("nan"), pd.NaT):
+        with pytest.raises(UsageError, match="the key id is missing or None"):
+            Row("things", {"id": nothing}, keys=["id"])
+        with pytest.raises(UsageError, match="id is None, and nothing equals that"):
+            Gone("things", {"id": nothing})
 
 
 def test_values_come_back_as_they_were_given(bench: Bench) -> None:

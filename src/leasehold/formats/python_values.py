@@ -50,13 +50,19 @@ def taken(type_: pa.DataType) -> Convert:
     take = partial(take, name=name, read=partial(_read, converter(type_)))
 
     def checked(value: Any) -> Any:
-        if getattr(getattr(value, "dtype", None), "kind", None) in ("b", "i", "u", "f") and value.shape == ():
-            value = value.item()
+        value = without_numpy(value)
         if isinstance(value, int) and value.bit_length() > _BITS:
             raise Misfit(f"is a whole number of {value.bit_length()} bits, which no {name} holds")
         return None if value is None else take(value)
 
     return checked
+
+
+def without_numpy(value: Any) -> Any:
+    """A number or a boolean of numpy as Python's own; anything else as it is."""
+    if getattr(getattr(value, "dtype", None), "kind", None) in ("b", "i", "u", "f") and value.shape == ():
+        return value.item()
+    return value
 
 
 def not_exact(value: float, name: str) -> Misfit:

@@ -160,10 +160,12 @@ def taken_by(declared: str) -> Convert:
     times = _TIMES.fullmatch(declared)
     name, length, scale = _read(times[1] + times[3] if times else declared)
     if name == "numeric":
-        return _numbers(length, scale or 0)
+        return _numbers(length, scale or 0, declared)
     if name not in _FLAT:
         return lambda value: value
     take = taken(_FLAT[name])
+    if name == "character varying" and length is not None:
+        return lambda value: _no_longer_text(take(value), length, declared)
     return take if times is None else lambda value: _no_finer(take(value), int(times[2]), declared)
 
 
@@ -172,16 +174,37 @@ def uncut(declared: str) -> str:
     return _UNCUT.get(_read(declared)[0], declared)
 
 
-def _numbers(length: int | None, scale: int) -> Convert:
+def _numbers(length: int | None, scale: int, declared: str) -> Convert:
     if length is not None and 0 <= scale <= length <= _MOST_DIGITS:
         return taken((pa.decimal128 if length <= _SHORT else pa.decimal256)(length, scale))
 
     def exact(value: Any) -> Any:
         if isinstance(value, float):
             raise not_exact(value, "NUMERIC")
+        last = None if length is None else _last_place(value)
+        if last is not None and last < -scale:
+            raise Misfit(f"is {shown(value)}, which no {declared} holds")
         return value
 
     return exact
+
+
+def _last_place(number: Any) -> int | None:
+    """The power of ten that the last digit counts which is not 0; None for 0, and for what is no number here."""
+    try:
+        _, digits, exponent = Decimal(number).as_tuple()
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    if not isinstance(exponent, int) or not any(digits):
+        return None
+    return exponent + next(place for place, digit in enumerate(reversed(digits)) if digit)
+
+
+def _no_longer_text(value: Any, length: int, declared: str) -> Any:
+    """A cast to a type without a length keeps the text, but the column drops blanks at the end without a word."""
+    if value is not None and len(value) > length:
+        raise Misfit(f"is {shown(value)}, which is too long for a {declared}")
+    return value
 
 
 def _no_finer(value: Any, digits: int, declared: str) -> Any:

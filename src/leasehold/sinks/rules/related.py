@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from leasehold.errors import UsageError
+from leasehold.formats.python_values import without_numpy
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.values import dumps
 
@@ -38,11 +38,12 @@ class Row:
         _check(table, values)
         if isinstance(keys, str) or not keys:
             raise UsageError(f'Row("{table}", keys={keys!r}): keys is a list of at least one column')
+        given = {name: _value(table, name, value) for name, value in values.items()}
         for name in keys:
-            if values.get(name) is None:
+            if given.get(name) is None:
                 raise UsageError(f'Row("{table}"): the key {name} is missing or None, and names the row')
         object.__setattr__(self, "table", table)
-        object.__setattr__(self, "values", {name: _value(table, name, value) for name, value in values.items()})
+        object.__setattr__(self, "values", given)
         object.__setattr__(self, "keys", tuple(keys))
 
 
@@ -55,11 +56,12 @@ class Gone:
 
     def __init__(self, table: str, values: Mapping[str, Any]) -> None:
         _check(table, values)
-        for name, value in values.items():
+        given = {name: _value(table, name, value) for name, value in values.items()}
+        for name, value in given.items():
             if value is None:
                 raise UsageError(f'Gone("{table}"): {name} is None, and nothing equals that')
         object.__setattr__(self, "table", table)
-        object.__setattr__(self, "values", {name: _value(table, name, value) for name, value in values.items()})
+        object.__setattr__(self, "values", given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ def _check(table: str, values: Mapping[str, Any]) -> None:
 
 
 def _value(table: str, name: str, value: Any) -> Any:
+    value = without_numpy(value)
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, dict | list):
@@ -99,8 +102,10 @@ def _value(table: str, name: str, value: Any) -> Any:
             return dumps(value)
         except (TypeError, ValueError) as error:
             raise UsageError(f"a related row of {table}: {name} is no JSON: {error}") from error
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
     if value is not None and not isinstance(value, _PLAIN):
         raise UsageError(f"a related row of {table}: {name} is a {type(value).__name__}, which no column takes")
-    if isinstance(value, float) and math.isnan(value):
+    if isinstance(value, float | date) and value != value:  # NaN, and pandas' NaT
         return None
     return value

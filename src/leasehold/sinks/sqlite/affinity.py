@@ -7,7 +7,7 @@ of a text, or rounds one, without a word. Pure. `shape` asks for whole columns, 
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -18,7 +18,10 @@ from leasehold.formats.python_values import taken
 
 EXACT_DIGITS = 15
 """SQLite keeps this many decimal digits of a number exactly."""
+_LONGEST = 2**63
+"""Whole numbers below this are kept to the last digit."""
 _TAKES = {"INTEGER": taken(pa.int64()), "REAL": taken(pa.float64()), "TEXT": taken(pa.string())}
+_TIME, _LOCAL_TIME = taken(pa.timestamp("us", "UTC")), taken(pa.timestamp("us"))
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 
 
@@ -43,6 +46,8 @@ def kept(of: str, value: Any) -> Any:
 
     Dates, times and decimals have a text of their own (`rules.values`), which a column of texts holds.
     """
+    if isinstance(value, datetime):
+        return (_LOCAL_TIME if value.tzinfo is None else _TIME)(value)
     if isinstance(value, date) or (of == "TEXT" and isinstance(value, Decimal)):
         return value
     if of == "NUMERIC":
@@ -55,6 +60,10 @@ def kept(of: str, value: Any) -> Any:
 def _as_a_number(value: Any) -> Any:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         raise Misfit(f"is {shown(value)}, a text of which the column makes a number: declare it as TEXT")
-    if isinstance(value, Decimal) and value.is_finite() and len(value.normalize().as_tuple().digits) > EXACT_DIGITS:
+    if not isinstance(value, Decimal) or not value.is_finite():
+        return value
+    if abs(value) < _LONGEST and value == value.to_integral_value():
+        return int(value)
+    if len(value.normalize().as_tuple().digits) > EXACT_DIGITS:
         raise Misfit(f"is {shown(value)}, and the column keeps {EXACT_DIGITS} digits: declare it as TEXT")
     return value
