@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
+from leasehold.errors import UsageError
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.features import SKIPPING, require
 from leasehold.sinks.rules.skipping import SkipNote
@@ -23,9 +24,9 @@ def place(spark: SparkSession, tmp_path: Path) -> Place:
     return Place(spark, tmp_path)
 
 
-def note(place: Place, partition: str, number: int) -> None:
+def note(place: Place, partition: str, number: int, table: str = "events") -> None:
     """As another process does it, of the table that `Place.table` gives."""
-    sink = open_sink(f"sqlite:///{place.folder}/table.db", TableSpec(name="events", pipeline="p", mode="append"))
+    sink = open_sink(f"sqlite:///{place.folder}/table.db", TableSpec(name=table, pipeline="p", mode="append"))
     told = SkipNote(place.hub.identity, partition, number, b"{}", "{}", "it cannot be computed", "ada@tower")
     assert require(sink, SKIPPING, "a test").note_skip(told).passed is None
     sink.close()
@@ -69,3 +70,22 @@ def test_in_any_other_loop_the_table_leaves_it_out(place: Place) -> None:
     ]
     assert place.rows() == [(n,) for n in range(8) if n != 6]
     assert place.rows(REJECTED) == [("1", 2, REASON)]
+
+
+def test_a_second_table_is_not_without_an_event_that_only_the_first_is_to_skip(place: Place) -> None:
+    place.send(4, "0")
+    tables = [place.table(), place.table(table="others")]
+    note(place, "0", 1)
+
+    def body(batch: MicroBatch) -> None:
+        for table in reversed(tables):
+            table.apply(plain(batch.events), batch)
+
+    with pytest.raises(UsageError, match=r"event 1 of partition 0 was left out .* for the table others"):
+        each(place.batches(table=tables[0]), body)
+    assert tables[1].watermarks(place.hub.identity) == {}
+    note(place, "0", 1, "others")
+    each(place.batches(table=tables[0]), body)
+    for name in ("events", "others"):
+        assert place.rows(f"SELECT n FROM {name} ORDER BY n") == [(0,), (2,), (3,)]
+        assert place.rows(REJECTED.replace("events", name)) == [("0", 1, REASON)]

@@ -181,7 +181,7 @@ class HandledOnSpark:
             )
         spec = self._table.sink.spec
         self.met_by_loop = MetTable(
-            spec.called, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks
+            spec.called, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks, self.noted
         )
         """Whose it is, for a loop."""
         self._tasks: HandlerTasks | None = None

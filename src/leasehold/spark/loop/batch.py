@@ -21,6 +21,7 @@ from leasehold.notices import Notice
 from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.loop.evaluation import Evaluated, collecting, evaluated
 from leasehold.spark.loop.jobs import Jobs
+from leasehold.spark.loop.noted import check_noted
 from leasehold.spark.loop.orders import Order, Receipt, fitted, title
 from leasehold.spark.loop.poison import TooMuchPoison
 from leasehold.spark.loop.producers import put_together
@@ -192,6 +193,8 @@ class MicroBatch:
         if any(map(table.is_same, self._applied)):
             raise applied_already(f"batch {self.id}", str(table.name))
         self._meet(table)
+        if self._order.skipped:
+            check_noted(table, self._order)
         self._jobs.forget()  # what else was evaluated of the batch says nothing of what is applied
 
     def end_apply(self, table: MetTable) -> None:

@@ -39,13 +39,17 @@ def batch_id(ranges: Sequence[EventRange]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MetTable:
-    """An entity table as a loop meets it: its name, whose it is, and ways to ask for its identity and watermarks."""
+    """An entity table as a loop meets it: its name, whose it is, and ways to ask for its identity and watermarks.
+
+    `noted` are the events that it leaves out, by partition of a hub.
+    """
 
     name: TableName
     pipeline: str
     consumer_group: str
     identity: Callable[[], str]
     watermarks: Callable[[str], Mapping[str, Watermark]]
+    noted: Callable[[str], Mapping[str, frozenset[int]]]
 
     def is_same(self, other: MetTable) -> bool:
         """Whether both are one table: a name may be in two databases, and stand with its schema or alone."""
