@@ -377,6 +377,9 @@ ALTERED: list[tuple[str, Any, str | None, str | None]] = [
     ("TIMESTAMP", pd.Timestamp("2026-01-01 00:00:00.000000001"), "finer than the microseconds", "finer than the micro"),
     ("VARCHAR(3)", "ab  ", 'is "ab  ", which is too long for a character varying(3)', None),
     ("NUMERIC(100,2)", Decimal("1.005"), "is 1.005, which no numeric(100,2) holds", None),
+    ("TIME", "12:00:00.1234567", "finer than a time without time zone holds", None),
+    ("TIME(0)", "12:00:00.7", 'is "12:00:00.7", which is finer than a time(0) without time zone holds', None),
+    ("TIME(1)", "12:00:00.7000", None, None),
     ("BOOLEAN", 2, "is 2, which is not a BOOLEAN", None),
 ]
 """Types of columns, values, and what is said of them by Postgres' rules and SQLite's; None where the value is kept."""

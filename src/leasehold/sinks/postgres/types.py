@@ -60,6 +60,8 @@ _FLAT = {
 _SHORT, _MOST_DIGITS = 38, 76  # of decimals in Arrow
 _UNCUT = {"character varying": "varchar", "character": "bpchar", "bit": "varbit", "bit varying": "varbit"}
 _TIMES = re.compile(r"(timestamp)\((\d)\)( with(?:out)? time zone)")
+_TIMES_OF_DAY = re.compile(r"time(?:\((\d)\))? with(?:out)? time zone")
+_FRACTION = re.compile(r"\.(\d*?)0*(?!\d)")
 
 
 def _any(_: Column) -> bool:
@@ -161,6 +163,8 @@ def taken_by(declared: str) -> Convert:
     name, length, scale = _read(times[1] + times[3] if times else declared)
     if name == "numeric":
         return _numbers(length, scale or 0, declared)
+    if clock := _TIMES_OF_DAY.fullmatch(declared):
+        return lambda value: _no_finer_text(value, int(clock[1] or 6), declared)
     if name not in _FLAT:
         return lambda value: value
     take = taken(_FLAT[name])
@@ -190,7 +194,7 @@ def _numbers(length: int | None, scale: int, declared: str) -> Convert:
 
 
 def _last_place(number: Any) -> int | None:
-    """The power of ten that the last digit counts which is not 0; None for 0, and for what is no number here."""
+    """The power of ten that the last digit counts which is not 0; None for 0, and for what is not a number here."""
     try:
         _, digits, exponent = Decimal(number).as_tuple()
     except (ArithmeticError, TypeError, ValueError):
@@ -209,6 +213,13 @@ def _no_longer_text(value: Any, length: int, declared: str) -> Any:
 
 def _no_finer(value: Any, digits: int, declared: str) -> Any:
     if value is not None and value.microsecond % 10 ** (6 - digits):
+        raise Misfit(f"is {shown(value)}, which is finer than a {declared} holds")
+    return value
+
+
+def _no_finer_text(value: Any, digits: int, declared: str) -> Any:
+    """A time of day comes as text, which the server reads and rounds."""
+    if isinstance(value, str) and (found := _FRACTION.search(value)) and len(found[1]) > digits:
         raise Misfit(f"is {shown(value)}, which is finer than a {declared} holds")
     return value
 
