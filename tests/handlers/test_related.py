@@ -502,3 +502,15 @@ def test_a_default_that_its_column_does_not_take_stops_the_table(bench: Bench) -
     with pytest.raises(SinkError, match="the table lines refuses what it gives its own column own"):
         bench.give(bench.table(), ("a", 1))
     assert (bench.parked(), bench.totals()) == ([], {})
+
+
+def test_a_column_that_a_row_leaves_out_is_its_events_fault(bench: Bench) -> None:
+    """Another row has it: rows of related tables have the columns that the handler gives them."""
+    bench.run("CREATE TABLE notes (id integer PRIMARY KEY, said text NOT NULL)")
+    bench.answers = {
+        1: [Row("notes", {"id": 1}, keys=["id"])],
+        2: [Row("notes", {"id": 2, "said": "x"}, keys=["id"])],
+    }
+    bench.give(bench.table(related=["notes"]), ("a", 1), ("b", 2))
+    assert (bench.look("SELECT id FROM notes"), bench.totals()) == ([(2,)], {"b": 1})
+    assert [number for number, _, _ in bench.parked()] == [0]

@@ -103,7 +103,9 @@ class Steps:
                 for row in step.rows:
                     fitted = self._fitted(row)
                     there, name = self._session.beside(row.table)
-                    blame = Blame(there, name, self._find(row.table)[1], row.values)
+                    its = self._find(row.table)[1]
+                    left_out = [one.name for one in its.columns if not one.has_default]  # by this row, and not by each
+                    blame = Blame(there, name, its, [*row.values, *left_out])
                     self.write_row(fitted)
                 if step.changes and step.state is None:
                     states.write(self._session, schema, layout, step.key, None)

@@ -67,10 +67,11 @@ def _explained(name: str, found: RelatedTable) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column's affinity, and whether the table computes it."""
+    """A column's affinity, whether the table computes it, and whether it has a default."""
 
     affinity: str
     computed: bool
+    has_default: bool
 
 
 class Steps:
@@ -81,7 +82,7 @@ class Steps:
         self._columns: dict[str, Mapping[str, _Column]] = {}
         self._unique: dict[str, list[set[str]]] = {}
         self._sent: list[tuple[str | None, int]] = []
-        self._written: tuple[str, Collection[str]] = spec.name, ()  # the table and columns of the last row
+        self._written: tuple[str, Collection[str]] = spec.name, ()  # the last row's table, and what that does not fill
 
     def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
         """See `WritesBeside`."""
@@ -127,7 +128,8 @@ class Steps:
         if {folded(name) for name in row.keys} not in self._unique_of(row.table):
             raise UsageError(no_unique_index(row))
         others = [quoted(name) for name in row.values if name not in row.keys]
-        self._written = _name_of(row.table), row.values
+        left_out = [name for name, its in columns.items() if not its.has_default]  # by this row, and not by each
+        self._written = _name_of(row.table), [*row.values, *left_out]
         self._execute(
             f"INSERT INTO {quoted(_name_of(row.table))} ({', '.join(map(quoted, row.values))}) "
             f"VALUES ({', '.join('?' * len(values))}) {on_conflict(map(quoted, row.keys), others)}",
@@ -160,12 +162,13 @@ def _name_of(table: str) -> str:
 def _columns(connection: sqlite3.Connection, table: str) -> dict[str, _Column]:
     """The columns of a table by their names."""
     query = (
-        "SELECT name, type, hidden > 1, (SELECT strict FROM pragma_table_list(:table)) FROM pragma_table_xinfo(:table)"
+        "SELECT name, type, hidden > 1, dflt_value IS NOT NULL, (SELECT strict FROM pragma_table_list(:table)) "
+        "FROM pragma_table_xinfo(:table)"
     )
     found = connection.execute(query, {"table": table}).fetchall()
     return {
-        str(name): _Column(affinity(str(declared), strict=bool(strict)), bool(computed))
-        for name, declared, computed, strict in found
+        str(name): _Column(affinity(str(declared), strict=bool(strict)), bool(computed), bool(given))
+        for name, declared, computed, given, strict in found
     }
 
 
