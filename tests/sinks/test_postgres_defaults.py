@@ -139,6 +139,16 @@ ROWS = {
     ],
     "a CHECK with a column of the row": ["ALTER TABLE flights ADD CHECK (own < 0 OR status <> 'bad')"],
     "an index with a column of the row": ["CREATE UNIQUE INDEX ON flights (fixed, (status = 'bad' OR status = 'a'))"],
+    "an index of some rows": ["CREATE UNIQUE INDEX ON flights (fixed) WHERE status IN ('a', 'bad')"],
+    "an exclusion constraint of some rows": [
+        "ALTER TABLE flights ADD EXCLUDE USING btree (fixed WITH =) WHERE (status IN ('a', 'bad'))"
+    ],
+    "a trigger that writes the column later": [
+        "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN UPDATE @flights SET fixed = CASE status "
+        "WHEN 'bad' THEN NULL ELSE 1 END WHERE tail = NEW.tail; RETURN NULL; END $$",
+        "ALTER TABLE flights ALTER fixed SET NOT NULL",
+        "CREATE TRIGGER fill AFTER INSERT ON flights FOR EACH ROW EXECUTE FUNCTION fill()",
+    ],
     "a trigger that raises": [
         "CREATE FUNCTION judge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.status = 'bad' THEN "
         "RAISE 'not this' USING ERRCODE = '22003'; END IF; RETURN NEW; END $$",
@@ -175,6 +185,26 @@ def test_what_a_row_brings_rejects_it_alone(place: Place, rule: str, mode: str) 
     assert place.look("SELECT tail FROM flights ORDER BY 1") == [("a",), ("c",)]
     temporary = "SELECT relname FROM pg_class WHERE relpersistence = 't' AND relname LIKE 'leasehold own%'"
     assert place.look(temporary) == []
+    sink.close()
+
+
+@pytest.mark.parametrize("ends", ["NO ACTION", "SET NULL"])
+def test_a_row_that_others_of_the_table_refer_to_is_not_deleted(place: Place, ends: str) -> None:
+    place.run(
+        f"CREATE TABLE flights ({COLUMNS}, own text NOT NULL DEFAULT 'c' REFERENCES flights (tail) ON DELETE {ends})",
+        "INSERT INTO flights (tail, own) VALUES ('c', 'c'), ('bad', 'c'), ('led', 'bad')",
+    )
+    sink = place.sink(FLIGHTS)
+    events = [E("a"), E("bad", number=1, gone=True), E("b", number=2)]
+    assert sink.apply(batch(events, deletes=True)) == BatchResult(applied=2, rejected=1)
+    assert place.look("SELECT sequence_number FROM flights_rejected") == [(1,)]
+    sink.close()
+
+
+def test_what_a_default_refers_to_in_the_table_itself_may_come_later(place: Place) -> None:
+    place.run(f"CREATE TABLE flights ({COLUMNS}, own text DEFAULT 'c' REFERENCES flights (tail))")
+    sink = place.sink(FLIGHTS)
+    assert sink.apply(batch([E("a"), E("c", number=1), E("d", number=2)])) == BatchResult(applied=2, rejected=1)
     sink.close()
 
 

@@ -12,7 +12,7 @@ from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks import BatchResult, TableSpec
 from leasehold.sinks.sqlite.blame import checks_of
 from leasehold.sinks.sqlite.sink import SqliteSink
-from tests.sinks.events import E, batch, look
+from tests.sinks.events import E, batch, look, run
 
 FLIGHTS = TableSpec(name="flights", pipeline="p", keys=("tail",))
 EVERY = TableSpec(name="flights", pipeline="p", mode="append")
@@ -35,6 +35,14 @@ ROWS = {
     "another column's foreign key": "own TEXT DEFAULT 'a' REFERENCES regions, FOREIGN KEY (status) REFERENCES regions",
     "a default of a bare word": "own TEXT DEFAULT a REFERENCES regions, FOREIGN KEY (status) REFERENCES regions",
     "another column's CHECK": "own INTEGER DEFAULT 0 CHECK (own = 0), slot2 INTEGER, CHECK (status <> 'bad')",
+    "two checks of one name": "own INTEGER DEFAULT 1 CONSTRAINT ok CHECK (own), CONSTRAINT ok CHECK (status <> 'bad')",
+}
+WRITE = "CREATE TRIGGER fill AFTER INSERT ON flights BEGIN UPDATE flights SET own = {} WHERE tail = NEW.tail; END"
+LATER = {
+    "an index of some rows": ("own DEFAULT 1", "CREATE UNIQUE INDEX one ON flights (own) WHERE status IN ('a', 'bad')"),
+    "a trigger, and UNIQUE": ("own TEXT UNIQUE", WRITE.format("replace(NEW.status, 'bad', 'a')")),
+    "a trigger, and NOT NULL": ("own TEXT NOT NULL DEFAULT 'x'", WRITE.format("nullif(NEW.status, 'bad')")),
+    "a trigger, and a CHECK": ("own TEXT CHECK (own <> 'bad')", WRITE.format("NEW.status")),
 }
 
 
@@ -73,6 +81,34 @@ def test_what_a_row_brings_rejects_it_alone(tmp_path: Path, rule: str) -> None:
     events = [E(tail, status=tail, number=number) for number, tail in enumerate(("a", "bad", "c"))]
     assert sink.apply(batch(events)) == BatchResult(applied=2, rejected=1)
     assert look(path, "SELECT sequence_number FROM flights_rejected") == [(1,)]
+    sink.close()
+
+
+@pytest.mark.parametrize("rule", LATER)
+def test_what_is_made_of_a_row_in_such_a_column_rejects_it_alone(tmp_path: Path, rule: str) -> None:
+    own, more = LATER[rule]
+    path = made(tmp_path, own)
+    run(path, more)
+    sink = SqliteSink(path, FLIGHTS)
+    events = [E(tail, status=tail, number=number) for number, tail in enumerate(("a", "bad", "c"))]
+    assert sink.apply(batch(events)) == BatchResult(applied=2, rejected=1)
+    assert look(path, "SELECT sequence_number FROM flights_rejected") == [(1,)]
+    sink.close()
+
+
+def test_a_row_that_others_of_the_table_refer_to_is_not_deleted(tmp_path: Path) -> None:
+    path = made(tmp_path, "own TEXT NOT NULL DEFAULT 'c' REFERENCES flights (tail) ON DELETE SET NULL")
+    run(path, "INSERT INTO flights (tail, own) VALUES ('c', 'c'), ('bad', 'c'), ('led', 'bad')")
+    sink = SqliteSink(path, FLIGHTS)
+    events = [E("a"), E("bad", number=1, gone=True), E("b", number=2)]
+    assert sink.apply(batch(events, deletes=True)) == BatchResult(applied=2, rejected=1)
+    sink.close()
+
+
+def test_what_a_default_refers_to_in_the_table_itself_may_come_later(tmp_path: Path) -> None:
+    path = made(tmp_path, "own TEXT DEFAULT 'c' REFERENCES flights")
+    sink = SqliteSink(path, FLIGHTS)
+    assert sink.apply(batch([E("a"), E("c", number=1), E("d", number=2)])) == BatchResult(applied=2, rejected=1)
     sink.close()
 
 

@@ -33,9 +33,10 @@ WITH its AS (SELECT oid FROM pg_class WHERE oid = to_regclass(%(told)s)
       WHERE tgrelid IN (pg_class.oid, to_regclass(%(table)s)) AND NOT tgisinternal AND tgtype & 3 = 3)),
   rules AS (
     SELECT conkey AS numbers FROM pg_constraint JOIN its ON conrelid = its.oid
-      WHERE conname = %(rule)s AND (convalidated OR contype <> 'c')
+      WHERE conname = %(rule)s AND (contype = 'c' AND convalidated
+        OR contype = 'f' AND confrelid NOT IN (its.oid, to_regclass(%(table)s)))
     UNION ALL SELECT (indkey::int2[])[0:indnkeyatts - 1] FROM pg_index JOIN its ON indrelid = its.oid
-      JOIN pg_class AS index ON index.oid = indexrelid WHERE relname = %(rule)s
+      JOIN pg_class AS index ON index.oid = indexrelid WHERE relname = %(rule)s AND indpred IS NULL
     UNION ALL SELECT ARRAY[attnum] FROM pg_attribute JOIN its ON attrelid = its.oid WHERE attname = %(column)s
     UNION ALL SELECT partattrs::int2[] FROM pg_partitioned_table JOIN its ON partrelid = its.oid
       WHERE %(rule)s::text IS NULL AND %(column)s::text IS NULL)
@@ -45,7 +46,8 @@ FROM rules WHERE cardinality(numbers) > 0
 """
 """The columns of what a row has broken, NULL for an expression; of the key of partitions, where no rule has a name.
 
-Nothing where a trigger may have changed the row before."""
+Nothing where a trigger may have changed the row before; for an index of some rows alone, since other columns may say
+which; and for a foreign key to the table itself, where another row may bring, or take away, what it refers to."""
 _DEFAULTS = """
 SELECT a.attname::text, format_type(a.atttypid, a.atttypmod),
   coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(t.typdefaultbin, 0), 'NULL')
@@ -126,9 +128,12 @@ class Blame:
         return str(error.sqlstate).startswith(_BROKEN) and bool(error.diag.table_name)
 
     def _columns_of_its_own(self, error: psycopg.Error) -> list[str] | None:
-        """The columns of the rule that was broken, if rows have values for none of them."""
+        """The columns of the rule that was broken, if rows have values for none of them.
+
+        None where a statement of a trigger has broken it, or one that a foreign key runs.
+        """
         diag = error.diag
-        if not self._names_a_rule(error):
+        if not self._names_a_rule(error) or diag.context:
             return None
         told = f"{quoted(diag.schema_name or '')}.{quoted(diag.table_name or '')}"
         for (columns,) in self._session.rows(

@@ -17,6 +17,7 @@ import re
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 
 from leasehold.sinks.rules.columns import own_columns_refused, quoted
 from leasehold.sinks.rules.table import folded
@@ -81,10 +82,11 @@ class _Own:
     def refused(self, error: sqlite3.Error) -> list[str]:
         """Those that the table has refused by this error; none where a row has caused it."""
         said = str(error)
-        for name in self._own:
+        for name, default in self._own.items():
             place = f"{self._table}.{name}"
-            of_its_type = said.startswith("cannot store ") and said.endswith(f" column {place}")
-            if of_its_type or said == f"NOT NULL constraint failed: {place}":
+            if said == f"NOT NULL constraint failed: {place}" and self._answer(f"SELECT ({default}) IS NULL"):
+                return [name]
+            if said.startswith("cannot store ") and said.endswith(f" column {place}") and not self._triggered:
                 return [name]
         for names in self._rules(said):
             if names and self._own.keys() >= set(names):
@@ -94,18 +96,30 @@ class _Own:
         return [name for name, default in self._own.items() if self._raises(default)]
 
     def _rules(self, said: str) -> Iterator[list[str]]:
-        """The columns of each rule that this may have been said of."""
+        """The columns of each rule that this may have been said of; of checks of one name, those of all.
+
+        None where a trigger may have brought a value of the row into its column. None of an index of some rows alone:
+        other columns may say which.
+        """
         run = self._connection.execute
-        for (index,) in run('SELECT name FROM pragma_index_list(?) WHERE "unique"', (self._table,)).fetchall():
+        if said == "FOREIGN KEY constraint failed":
+            yield from self._dangling()
+        if self._triggered:
+            return
+        indexes = 'SELECT name FROM pragma_index_list(?) WHERE "unique" AND NOT partial'
+        for (index,) in run(indexes, (self._table,)).fetchall():
             names = [name for (name,) in run("SELECT name FROM pragma_index_info(?)", (index,))]
             if said == f"UNIQUE constraint failed: {', '.join(f'{self._table}.{name}' for name in names)}":
                 yield names
-        if not run("SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", (self._table,)).fetchone():
-            for name, condition in checks_of(self._made):
-                if said == f"CHECK constraint failed: {name or condition}":
-                    yield self._read_by(condition)
-        if said == "FOREIGN KEY constraint failed":
-            yield from self._dangling()
+        failed = "CHECK constraint failed: "
+        checks = [condition for name, condition in checks_of(self._made) if said == f"{failed}{name or condition}"]
+        yield [column for condition in checks for column in self._read_by(condition)]
+
+    @cached_property
+    def _triggered(self) -> bool:
+        """Whether the table has a trigger."""
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE"
+        return self._connection.execute(query, (self._table,)).fetchone() is not None
 
     def _read_by(self, condition: str) -> list[str]:
         """The columns in a condition."""
@@ -114,13 +128,16 @@ class _Own:
         return [column for table, column in read if table == self._table]
 
     def _dangling(self) -> Iterator[list[str]]:
-        """The columns of foreign keys whose defaults are not in the table that they refer to."""
+        """The columns of foreign keys whose defaults are not in the table that they refer to.
+
+        But for those to the table itself: a row that comes later may bring what they refer to.
+        """
         keys: dict[tuple[int, str], list[tuple[str, str]]] = {}
         for number, parent, mine, theirs in self._connection.execute(_FOREIGN, (self._table,)).fetchall():
             keys.setdefault((number, parent), []).append((mine, theirs))
         for (_, parent), pairs in keys.items():
             names = [mine for mine, _ in pairs]
-            if self._own.keys() >= set(names):
+            if self._own.keys() >= set(names) and folded(parent) != folded(self._table):
                 some = " AND ".join(f"({self._own[name]}) IS NOT NULL" for name in names)
                 there = " AND ".join(f"{quoted(theirs)} = ({self._own[mine]})" for mine, theirs in pairs)
                 if self._answer(f"SELECT {some} AND NOT EXISTS (SELECT 1 FROM {quoted(parent)} WHERE {there})"):
