@@ -95,6 +95,18 @@ def test_an_event_older_than_a_state_that_was_there_before_is_late(bench: Bench,
     ]
 
 
+def test_a_state_that_was_there_counts_until_an_event_takes_effect(bench: Bench) -> None:
+    """Also once others have been set aside, here and by another owner between the reading and the commit."""
+    one, two = (bench.table("account STRING, seen STRING, version BIGINT", late="reject") for _ in range(2))
+    bench.look("INSERT INTO accounts (account, seen, version) VALUES ('a', 'before', 5) RETURNING 1")
+    overtaken_once(one, lambda: bench.give(two, "1", ("a", 2)))
+    for version in (3, 4):
+        bench.give(one, "0", ("a", version))
+    assert (bench.seen(), bench.calls) == ({"a": "before"}, [])
+    bench.give(one, "0", ("a", 5))
+    assert bench.seen() == {"a": "before,5"}
+
+
 def test_a_value_of_another_kind_in_a_state_makes_no_event_late(bench: Bench) -> None:
     table = bench.table("account STRING, seen STRING, version TIMESTAMP")
     stored = "2026-06-01T00:00:00.000000Z"

@@ -6,8 +6,8 @@ computed again under the lock of a commit takes the place of what was computed b
 1. An event is late if one of its entity with a higher value of `sequence_by` has come before it and taken effect, in an
    earlier commit or in the same batch: one that was set aside, or waits, has not. With the policy `apply` its handler
    is told (`EntityEvent.late`), with `reject` it is set aside uncalled. An event without a value is always set aside.
-   Of an entity with a state that no event has written, the value of that name in the state counts, if it is of the
-   same kind: see `remembered_order`, rule 6.
+   Of an entity with a state, and of which none has taken effect, the value of that name in the state counts, if it is
+   of the same kind: see `remembered_order`, rule 6.
 2. Entities that wait (`KnownEntity.waits`) keep their events waiting, whichever partition has parked the first.
 3. Under the lock of a commit handlers are called for `UNDER_LOCK` seconds at most, judged by how long the batch's calls
    took on average. The other events that have to be computed again are parked, uncalled: from then on nobody else
@@ -158,7 +158,7 @@ class SpreadEntities:
         type_ = self._state.field(name).type
         if order_kind(type_) is None or order_kind(type_) != order_kind(ordered):
             return known
-        moved_in = {key: one.state[name] for key, one in known.items() if not one.version and one.state}
+        moved_in = {key: one.state[name] for key, one in known.items() if one.latest is None and one.state}
         own = order_values(pa.chunked_array([pa.array(moved_in.values(), type_)]))
         for place, key in enumerate(moved_in):
             if place not in own.problems:
@@ -265,10 +265,17 @@ class SpreadEntities:
         return Versioned(self._state, read, done.latest(end), again if compares else None)
 
     def _changed(self, done: SpreadComputed, moved: Mapping[Key, KnownEntity]) -> dict[Key, KnownEntity]:
-        """Those that have moved for what their events were computed from: with leases, not by parking alone."""
-        if not self._exclusive:
-            return {**moved}
+        """Those that have moved for what their events were computed from: with leases, not by parking alone.
+
+        While no event has taken effect, what their states said counts on.
+        """
         before = done.known
+        moved = {
+            key: one if one.latest is not None else replace(one, latest=before[key].latest)
+            for key, one in moved.items()
+        }
+        if not self._exclusive:
+            return moved
         return {
             key: one for key, one in moved.items() if (one.state, one.latest) != (before[key].state, before[key].latest)
         }
