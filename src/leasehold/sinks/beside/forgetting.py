@@ -10,9 +10,9 @@ Owns the contract beside `base.Sink`, and its rules. A sink that can forget impl
    of each partition is noted with the time, and what lies at or below a place that was noted that long ago is old. A
    person's reset makes these notes void, since events are applied anew. A note of a time that has not come yet is of
    a clock that went wrong since; a step removes it.
-4. Without its memory a key is like a new one: an older event that comes after that counts, and so does one from another
-   partition. An event that is tried again (`set_aside`) is not let in where the memory of its key may have been
-   cleared.
+4. Without its memory a key is like a new one: an older event that comes after that counts, unless the row does
+   (`remembered_order`, rule 6), and so does one from another partition. An event that is tried again (`set_aside`) is
+   not let in where the memory of its key may have been cleared.
 5. An entity that is forgotten leaves no memory and no rejected row in which its key can be read: a body, or a row, that
    is a JSON object with the key's columns; and no parked event. Its row in the table is somebody else's to delete, and
    stays.

@@ -239,7 +239,7 @@ def check_gaps(table: str, plan: Plan) -> None:
             "restored from an older copy, or a checkpoint was set forward. Nothing of the batch was applied. Stop all "
             "instances and run `leasehold reset PIPELINE.toml --to sink`, which makes the checkpoints follow the "
             "table; or name the place in --to, if these events are to be left out. A query without leases: delete its "
-            "checkpoint folder, and it goes on where the table is."
+            "checkpoint folder and start its program again, and it goes on where the table is."
         )
 
 
