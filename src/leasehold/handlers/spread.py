@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import pyarrow as pa
+from pyarrow import types
 
 from leasehold.clock import Clock
 from leasehold.errors import ConfigError
@@ -159,10 +160,8 @@ class SpreadEntities:
         if order_kind(type_) is None or order_kind(type_) != order_kind(ordered):
             return known
         moved_in = {key: one.state[name] for key, one in known.items() if one.latest is None and one.state}
-        own = order_values(pa.chunked_array([pa.array(moved_in.values(), type_)]))
-        for place, key in enumerate(moved_in):
-            if place not in own.problems:
-                known[key] = replace(known[key], latest=own.values[place])
+        for key, own in zip(moved_in, _own_values(list(moved_in.values()), type_), strict=True):
+            known[key] = replace(known[key], latest=own)
         return known
 
     def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
@@ -393,6 +392,16 @@ def _with_basis(
 ) -> SpreadComputed:
     its = {one.name: getattr(done, one.name) for one in fields(Computed)}
     return SpreadComputed(**its, given=given, values=values, known=known, average=average)
+
+
+def _own_values(values: Sequence[object], type_: pa.DataType) -> list[OrderValue | None]:
+    """What states' values are compared as, None for one that says nothing: a column may hold more than the type."""
+    try:
+        wide = pa.int64() if types.is_integer(type_) else type_
+        found = order_values(pa.chunked_array([pa.array(values, wide)]))
+    except (ValueError, TypeError, OverflowError):
+        return [None] if len(values) == 1 else [_own_values([value], type_)[0] for value in values]
+    return [None if place in found.problems else value for place, value in enumerate(found.values)]
 
 
 def _higher(one: OrderValue | None, other: OrderValue) -> OrderValue:
