@@ -104,7 +104,8 @@ class Steps:
                     fitted = self._fitted(row)
                     there, name = self._session.beside(row.table)
                     its = self._find(row.table)[1]
-                    left_out = [one.name for one in its.columns if not one.has_default]  # by this row, and not by each
+                    # What has no default is left out by this row, and not by each.
+                    left_out = [one.name for one in its.columns if not (one.has_default or one.drawn)]
                     blame = Blame(there, name, its, [*row.values, *left_out])
                     self.write_row(fitted)
                 if step.changes and step.state is None:
