@@ -12,7 +12,8 @@ far away that end is, and is believed only as far as the service's own answers a
    all messages are old. A service that ends locks by itself, as at an update, makes for more renewals after that, too.
 3. No lock is shorter than the queue's shortest. Where the wall clock leaves less to a message that is received, either
    it has waited here, as in a process that was paused, or the clock is ahead: the service is asked at once. Where it
-   leaves less to a lock that was just renewed the clock is ahead, and the service's shortest lock is believed.
+   leaves less to a lock that was just renewed, with the time that the answer took, the clock is ahead, and the
+   service's shortest lock is believed.
 
 A clock that is wrong costs renewals, and a second delivery of a few messages where it is behind; never a second effect,
 since the sink knows what is done. It is said once.
@@ -93,10 +94,10 @@ class LockTimes:
 
     def renewed(self, message: QueueMessage, answered: Answered) -> LockTrust:
         """The trust in a lock that was renewed, of the message or of its session."""
-        left = self._left(message, answered)
-        if left <= self._doubtful:  # rule 3
-            self._say(self._shortest - left, "ahead of")
-            left = min(SHORTEST, self._longest)
+        left, took = self._left(message, answered), answered.at - answered.sent
+        if left + took <= self._doubtful:  # rule 3, also if the lock was given the moment it was asked for
+            self._say(self._shortest - left - took, "ahead of")
+            left = min(SHORTEST, self._longest) - took
         return self._trust(left, answered)
 
     def lost(self, trust: LockTrust, now: float) -> None:
