@@ -83,7 +83,7 @@ def _queue(request: pytest.FixtureRequest, condition: str) -> Receiver:
 RECEIVERS = {
     **{
         f"Kafka: {code}": (_kafka, getattr(KafkaError, code))
-        for code in ("RECORD_LIST_TOO_LARGE", "POLICY_VIOLATION", "INVALID_TIMESTAMP", "INVALID_RECORD")
+        for code in ("RECORD_LIST_TOO_LARGE", "POLICY_VIOLATION", "INVALID_RECORD")
     },
     **{f"Event Hubs: {condition}": (_event_hubs, condition) for condition in (ARGUMENT_ERROR, NOT_ALLOWED)},
     **{f"queue: {condition}": (_queue, condition) for condition in (ARGUMENT_ERROR, NOT_ALLOWED)},

@@ -131,7 +131,7 @@ def test_messages_that_a_hub_refuses_together_go_one_by_one(
 
 @pytest.mark.parametrize(
     ("code", "why"),
-    [("RECORD_LIST_TOO_LARGE", "segment.bytes"), ("POLICY_VIOLATION", "policy"), ("INVALID_TIMESTAMP", "clock")],
+    [("RECORD_LIST_TOO_LARGE", "segment.bytes"), ("POLICY_VIOLATION", "policy")],
 )
 def test_a_message_that_kafka_refuses_alone_is_dead_lettered(
     server: ServiceBusServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: str, why: str
@@ -150,6 +150,24 @@ def test_a_message_that_kafka_refuses_alone_is_dead_lettered(
             [left] = dead.peek(0, 10)
     assert (left.dead_letter_reason, left.body) == ("RefusedByHub", b"refused")
     assert why in (left.dead_letter_description or "")
+
+
+def test_a_clock_whose_times_kafka_refuses_dead_letters_nothing(
+    server: ServiceBusServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event gets the time at which it is sent: it passes as soon as the clock is right."""
+    monkeypatch.setenv("LEASEHOLD_KAFKA_REQUEST_TIMEOUT", f"{PATIENCE:g}s")
+    said: list[LeaseholdError] = []
+    with closing(open_queue(url(server))) as queue, closing(open_hub(cluster.url(cluster.topic(1)))) as hub:
+        mover = Bridge(queue, hub, key_of=key_by("session"), say=said.append, pause=lambda seconds: False)
+        server.send("orders", *"ab", session_id="s")
+        cluster.fail(0, *[KafkaError.INVALID_TIMESTAMP] * 3)
+        assert mover.step(2, PATIENCE) == Bridged(received=2, appended=2)
+        assert [row["body"] for row in rows(hub)] == [b"a", b"b"]
+    [error] = said
+    assert isinstance(error, HubUnavailable)
+    assert "set the clock that is wrong" in str(error)
+    assert (server.count("orders"), server.count("orders", dead=True)) == (0, 0)
 
 
 def test_what_any_sender_may_write_stops_no_bridge(server: ServiceBusServer, log: LogHub) -> None:

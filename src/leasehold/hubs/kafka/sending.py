@@ -30,14 +30,17 @@ _REFUSED = {
     KafkaError.RECORD_LIST_TOO_LARGE: "The topic's segment.bytes bounds how many bytes come at once",
     KafkaError.INVALID_RECORD: "The topic may be compacted, which takes no event without a key, or want a schema",
     KafkaError.POLICY_VIOLATION: "A policy of the broker does not allow it",
-    KafkaError.INVALID_TIMESTAMP: "An event's time is that of this machine's clock, and the topic bounds how far it "
-    "may be from the broker's (message.timestamp.before.max.ms, message.timestamp.after.max.ms): check both clocks",
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "The topic's message format is too old for it, as for headers",
 }
 """By which errors a broker refuses what was sent for what it is, and what to look at: no waiting mends it.
 
-A broker refuses all events that it was sent together, though each of them may pass alone.
+A broker refuses all events that it was sent together, though each of them may pass alone. That it refuses their time is
+not among these: events are stamped by this machine's clock when they are sent, so that they pass once that is set.
 """
+_CLOCKS = (
+    "An event's time is that of this machine's clock, and the topic bounds how far it may be from the broker's "
+    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms): set the clock that is wrong, and try again"
+)
 _BY_KEY = -1
 _POLL_EVERY = 1_000
 
@@ -127,6 +130,8 @@ class Sender:
                 f"{self._settings.url}: an event was refused, or others with it: {error.str()}. {reason}."
             )
         failed = client.failure(error, "sending")
+        if error is not None and error.code() == KafkaError.INVALID_TIMESTAMP:
+            failed = HubUnavailable(f"{self._settings.url}: events were refused: {error.str()}. {_CLOCKS}.")
         if not isinstance(failed, HubUnavailable) or error is None:
             client.handle.purge()
         client.close()
