@@ -87,10 +87,11 @@ def test_a_folder_without_room_for_another_file_is_none(tmp_path: Path) -> None:
     assert said(tmp_path, FULL.format("nr_inodes=1"), SORT) == ["9000", "9000"]
 
 
-def test_a_folder_that_is_full_is_named(tmp_path: Path) -> None:
-    for line in said(tmp_path, FULL.format("size=1m"), SORT):
+@pytest.mark.parametrize(("size", "free"), [("1m", "1.0"), ("64k", "0.1")], ids=["later", "at the start"])
+def test_a_folder_that_is_full_is_named(tmp_path: Path, size: str, free: str) -> None:
+    for line in said(tmp_path, FULL.format(f"size={size}"), SORT):
         assert line.startswith(f"True {tmp_path}/file.db: database or disk is full (there are ")
-        assert "free for the database, and 1.0 MiB for SQLite's temporary files in " + f"{tmp_path}/small: " in line
+        assert f"database, and {free} MiB for SQLite's temporary files in {tmp_path}/small: make room" in line
         assert line.endswith("or name another folder for temporary files in SQLITE_TMPDIR)")
 
 

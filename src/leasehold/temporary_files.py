@@ -59,13 +59,13 @@ def room(database: Path, environment: Mapping[str, str]) -> str:
 
 
 def _can_be_made() -> bool:
-    """Whether SQLite can make a temporary file of a few pages: it tries."""
+    """Whether SQLite can make a temporary file: it tries. One for which there is no room could be made."""
     with closing(sqlite3.connect("", isolation_level=None)) as connection:
         try:
             connection.execute("PRAGMA cache_size = 1")  # what is larger goes to a file
             connection.execute("CREATE TABLE filler AS SELECT zeroblob(100000)")
-        except sqlite3.OperationalError:
-            return False
+        except sqlite3.OperationalError as error:
+            return error.sqlite_errorcode == sqlite3.SQLITE_FULL
     return True
 
 
