@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -41,3 +42,18 @@ def test_interrupts_are_left_alone_unless_asked_for_and_where_the_program_has_a_
     with terminating(asked, interrupts=True):
         signal.raise_signal(signal.SIGINT)
     assert (asked, seen) == ([], [signal.SIGINT])
+
+
+def test_a_handler_that_the_program_sets_meanwhile_stays_here_and_in_children() -> None:
+    seen: list[int] = []
+
+    def own(number: int, frame: object) -> None:
+        seen.append(number)
+
+    with terminating([], interrupts=True):
+        signal.signal(signal.SIGTERM, own)
+    assert signal.getsignal(signal.SIGTERM) is own
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if (child := os.fork()) == 0:
+        os._exit(0 if signal.getsignal(signal.SIGTERM) is own else 1)
+    assert os.waitpid(child, 0) == (child, 0)

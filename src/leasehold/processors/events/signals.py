@@ -67,7 +67,7 @@ def terminating(asked: list[int], *, interrupts: bool = False) -> Iterator[None]
     """Note a SIGTERM in `asked`, once, in place of ending the process; only in the main thread, if nobody else does.
 
     With `interrupts` Ctrl-C (SIGINT) too, in place of a `KeyboardInterrupt`. After the first signal the next one does
-    what it does by default.
+    what it does by default. A handler that the program sets meanwhile stays.
     """
     main = threading.current_thread() is threading.main_thread()
     wanted = (signal.SIGTERM, signal.SIGINT) if interrupts else (signal.SIGTERM,)
@@ -75,7 +75,8 @@ def terminating(asked: list[int], *, interrupts: bool = False) -> Iterator[None]
 
     def give_back() -> None:
         for each in taken:
-            handle(each, DEFAULTS[each])
+            if signal.getsignal(each) is note:
+                handle(each, DEFAULTS[each])
 
     def note(signum: int, frame: FrameType | None) -> None:
         give_back()
