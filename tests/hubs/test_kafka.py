@@ -715,6 +715,19 @@ def test_passing_faults_of_a_broker_cost_nothing(cluster: Cluster, topic: str, h
     assert hub.partition_properties()["0"].end == 50
 
 
+@pytest.mark.parametrize("code", [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE])
+def test_what_is_sent_behind_a_list_that_is_refused_is_not_appended_before_it(
+    cluster: Cluster, topic: str, hub: KafkaHub, code: int
+) -> None:
+    """The broker refuses the first list, and would take the ones behind it: an outbox sends all of them again."""
+    events = [Event(b"x" * 3_000, partition_key="k") for _ in range(1_000)]
+    cluster.fail(0, code)
+    with pytest.raises(SchemaMismatch, match="an event was refused, or others with it"):
+        hub.send(iter(events))
+    assert sum(each.end for each in hub.partition_properties().values()) == 0
+    assert hub.send(iter(events[:3])) == 3
+
+
 def test_a_send_that_is_refused_says_so_and_the_next_one_works(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
     cluster.fail(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(HubError, match=r"sending was refused.*may describe, read and"):

@@ -6,7 +6,8 @@ as with Kafka's own producers; its properties are the headers. An event without 
 Promises that an event is on all in-sync replicas when `send` returns (`acks=all`), that events of one key keep
 their order and that the producer's own retries make no duplicates (an idempotent producer). An error says
 nothing on the events that were under way: some may be appended, and a caller that sends them again may have them
-twice. Refuses a publisher, for which a message has no place.
+twice. Where the broker refuses some, none behind them in their partition is appended. Refuses a publisher, for which
+a message has no place.
 
 Concurrency: one `send` at a time; others wait.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -41,6 +42,8 @@ _CLOCKS = (
     "An event's time is that of this machine's clock, and the topic bounds how far it may be from the broker's "
     "(message.timestamp.before.max.ms, message.timestamp.after.max.ms): set the clock that is wrong, and try again"
 )
+_FOLLOWS = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._GAPLESS_GUARANTEE)
+"""By which errors events fail that were not sent, since others had failed."""
 _BY_KEY = -1
 _POLL_EVERY = 1_000
 
@@ -91,15 +94,15 @@ class Sender:
                 finally:
                     unsent = client.handle.flush(self._settings.transfer_timeout + self._settings.request_timeout)
             except KafkaException as error:
-                raise self._failure(client, error.args[0]) from error
+                raise self._failure(client, _cause(failed, error.args[0])) from error
             except SystemError as error:
                 # What the client makes of a fatal error that it reports beside another callback of ours.
                 fatal = error.__cause__ or error.__context__
                 if not isinstance(fatal, KafkaException):
                     raise
-                raise self._failure(client, fatal.args[0]) from fatal
+                raise self._failure(client, _cause(failed, fatal.args[0])) from fatal
             if failed:
-                raise self._failure(client, failed[0])
+                raise self._failure(client, _cause(failed, failed[0]))
             if unsent:
                 raise self._failure(client, None)
             return sent
@@ -110,6 +113,7 @@ class Sender:
             self._settings,
             acks="all",
             enable_idempotence=True,
+            enable_gapless_guarantee=True,  # or what comes behind a list that is refused is appended before it
             partitioner="murmur2_random",
             message_timeout_ms=round(self._settings.transfer_timeout * 1000),
         )
@@ -125,18 +129,23 @@ class Sender:
 
     def _failure(self, client: Client[Producer], error: KafkaError | None) -> LeaseholdError:
         """The error to raise. After a fault the next call begins with a producer of its own."""
+        failed = client.failure(error, "sending")
         if error is not None and (reason := _REFUSED.get(error.code())):
-            return SchemaMismatch(
+            failed = SchemaMismatch(
                 f"{self._settings.url}: an event was refused, or others with it: {error.str()}. {reason}."
             )
-        failed = client.failure(error, "sending")
-        if error is not None and error.code() == KafkaError.INVALID_TIMESTAMP:
+        elif error is not None and error.code() == KafkaError.INVALID_TIMESTAMP:
             failed = HubUnavailable(f"{self._settings.url}: events were refused: {error.str()}. {_CLOCKS}.")
         if not isinstance(failed, HubUnavailable) or error is None:
             client.handle.purge()
         client.close()
         self._client = None
         return failed
+
+
+def _cause(failed: Sequence[KafkaError], otherwise: KafkaError) -> KafkaError:
+    """Of the errors by which events have failed the first that is not just another one's consequence."""
+    return next((error for error in failed if error.code() not in _FOLLOWS), otherwise)
 
 
 def _checked(event: Event) -> list[tuple[str, str | bytes | None]]:
