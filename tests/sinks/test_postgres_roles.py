@@ -144,8 +144,11 @@ def test_a_roles_own_time_outs_end_no_call(role: Role) -> None:
     sink.close()
 
 
-def test_a_database_that_somebody_has_made_read_only_is_not_written(role: Role) -> None:
+@pytest.mark.parametrize("also", ["", "SET default_transaction_read_only = on"], ids=["", "its role is, too"])
+def test_a_database_that_somebody_has_made_read_only_is_not_written(role: Role, also: str) -> None:
     """As before it moves to another server: what is written then is lost."""
+    if also:
+        role.run(f"ALTER ROLE {role.name} {also}")
     sink = PostgresSink(role.url, FLIGHTS, timeout=NEVER)
     sink.apply(batch([E("a")]))
     sink.close()

@@ -64,8 +64,14 @@ WHERE pg_catalog.current_setting(name) = wrong
 """
 """What is committed is on disk, and the table's foreign keys and triggers count. The second takes a right to be set."""
 _READ_ONLY = """
-SELECT setting = 'on', source FROM pg_catalog.pg_settings WHERE name = 'default_transaction_read_only'
+SELECT setting = 'on', CASE WHEN EXISTS (
+    SELECT FROM pg_catalog.pg_db_role_setting JOIN pg_catalog.pg_database ON pg_database.oid = setdatabase,
+      pg_catalog.unnest(setconfig) AS stated
+    WHERE datname = pg_catalog.current_database() AND setrole = 0
+      AND stated ~* '^default_transaction_read_only=(on|t|y|1)') THEN 'database' ELSE source END
+FROM pg_catalog.pg_settings WHERE name = 'default_transaction_read_only'
 """
+"""A role's own default hides the one of its database."""
 _OF_A_ROLE = ("user", "database user", "client", "session")
 """Where `pg_settings` says that a setting of a role, or of this connection, comes from."""
 
