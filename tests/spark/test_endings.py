@@ -89,6 +89,12 @@ def test_a_handler_of_the_program_is_left_alone(monkeypatch: pytest.MonkeyPatch)
         assert signal.getsignal(signal.SIGTERM) is mine
         give_back()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        give_back = endings.take_signals(lambda signum: None)
+        assert give_back is not None
+        signal.signal(signal.SIGINT, mine)
+        give_back()
+        assert signal.getsignal(signal.SIGINT) is mine, "the program has set it meanwhile"
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
         assert endings.take_signals(lambda signum: None) is None, "a person types statements"
     finally:

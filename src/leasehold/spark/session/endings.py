@@ -98,7 +98,8 @@ def take_signals(handler: Callable[[int], object]) -> Callable[[], None] | None:
 
     def give_back() -> None:
         for each, found in taken.items():
-            handle(each, found)
+            if signal.getsignal(each) in (told, signal.SIG_DFL):  # else the program has set another one meanwhile
+                handle(each, found)
 
     return give_back if taken else None
 
