@@ -111,8 +111,9 @@ def test_a_message_that_is_larger_than_a_batch_is_sent_alone(monkeypatch: pytest
         with closing(open_queue(url(server))) as queue:
             assert isinstance(queue, SendsMessages)
             queue.send([NewMessage(body, key="a") for body in (b"a", large, b"b")])
-            with pytest.raises(SchemaMismatch, match="larger than the 4,194,304 bytes"):
-                queue.send([NewMessage(b"z" * (4 << 20))])
+            for size, properties in ((4 << 20, {}), ((4 << 20) - 200, {"about": "z" * 200})):
+                with pytest.raises(SchemaMismatch, match="larger than the 4,194,304 bytes"):
+                    queue.send([NewMessage(b"z" * size, properties=properties)])
         assert [one.body for one in received(url(server), 3)] == [b"a", large, b"b"]
 
 

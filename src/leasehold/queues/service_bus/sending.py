@@ -16,6 +16,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusErro
 
 from leasehold.errors import SchemaMismatch
 from leasehold.queues.base import NewMessage
+from leasehold.queues.service_bus.prompt import PromptTransport
 
 _LONGEST_ID = 128
 _CONTENT = (
@@ -49,8 +50,8 @@ def send_all(sender: Any, messages: Sequence[NewMessage], *, sessions: bool, sho
 
 def _check_size(sender: Any, message: ServiceBusMessage, shown: str) -> None:
     """Refuse what is too large for the queue, too: the client would send it, and be cut off."""
-    most, size = sender._max_message_size_on_link, sum(map(len, message.body))
-    if most <= sender._max_batch_size_on_link or size >= most:
+    most, coded = sender._max_message_size_on_link, PromptTransport.to_outgoing_amqp_message(message.raw_amqp_message)
+    if most <= sender._max_batch_size_on_link or PromptTransport.get_message_encoded_size(coded) > most:
         raise SchemaMismatch(f"{shown}: a message is larger than the {most:,} bytes it takes")
 
 
