@@ -14,6 +14,7 @@ from hypothesis import HealthCheck
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.base import Sink
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import SCHEMA, Model, batch, look, look_rejected
@@ -39,14 +40,20 @@ def model_of(mode: str, **more: Any) -> Model:
     return Model(append=append, by_version=by_version, deletes=not append, rejects_strangers=rejects, **more)
 
 
-def empty(place: Place) -> None:
-    """Leave the tables of a schema as they are before their first batch."""
+def empty(place: Place, *sinks: PostgresSink) -> None:
+    """Leave the tables of a schema as they are before their first batch.
+
+    These `sinks` write them, and know of a reset that nothing has gone back behind them.
+    """
     tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{place.schema}'"
     emptied = [name for (name,) in place.look(tables) if name != "leasehold_table"]
     place.run(
         *(f"DELETE FROM {name}" for name in emptied),
         "UPDATE leasehold_table SET ordered_by = NULL, sequence_by = NULL, deletes = NULL",
     )
+    for sink in sinks:
+        sink.set_watermarks("h", dict.fromkeys(("0", "1"), Watermark()))
+    place.run("DELETE FROM leasehold_watermark")
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Table:
     sink: PostgresSink
 
     def empty(self) -> None:
-        empty(self.place)
+        empty(self.place, self.sink)
 
 
 @contextmanager

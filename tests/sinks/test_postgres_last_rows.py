@@ -111,7 +111,7 @@ def all_come_to_the_same(
     tables: Tables, log: Log, delivered: Delivered, *, by_version: bool, deletes: bool, seed: int | None = None
 ) -> None:
     """Apply batches to all of these tables: after each one they are alike. With a seed, events have identities."""
-    empty(tables.place)
+    empty(tables.place, *tables.sinks)
     for ranges in delivered:
         good, bad = taken(log, ranges)
         it = batch(good, by_version=by_version, deletes=deletes, rejected=bad)
