@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import EventsMissing
-from leasehold.sinks.rules.fence import Range, Seen, Watermark, plan
+from leasehold.sinks.rules.fence import Range, SeenMarks, Watermark, plan
 from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import E, batch, look
@@ -104,7 +104,7 @@ def test_a_reset_is_no_way_back(place: Place) -> None:
 
 def test_what_is_seen_never_goes_back_by_itself() -> None:
     """Of two threads the later one may note first."""
-    lane, seen = ("h", "0"), Seen()
+    lane, seen = ("h", "0"), SeenMarks()
     seen.note({lane: Watermark(20, 2)})
     for earlier in (Watermark(10, 2), Watermark(15, 1)):
         seen.note({lane: earlier})

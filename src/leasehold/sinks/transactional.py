@@ -84,7 +84,7 @@ class TransactionalSink(ABC, Generic[T]):
         self._untimely_said = False
         self._noted = NotesToPass()
         self._none_whole = False  # as far as this object knows: then a batch of nothing has nothing to say
-        self._seen = fence.Seen()
+        self._seen = fence.SeenMarks()
         self._fitted: pa.Schema | None = None  # the schema of the last batch that was applied
 
     @abstractmethod

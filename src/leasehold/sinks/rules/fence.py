@@ -135,7 +135,7 @@ class Plan:
     gaps: tuple[Gap, ...] = ()
 
 
-class Seen:
+class SeenMarks:
     """The watermarks that one process has seen committed: rule 11. Threads share it, and note what they commit or read.
 
     A thread that stops before it notes leaves an older one, by which less is found.
@@ -167,7 +167,7 @@ def went_back(now: Watermark, before: Watermark) -> bool:
 
 
 def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range], lost: Collection[Lane] = ()) -> Plan:
-    """Rules 2 to 5, 7 to 9, 11. `stored` lacks the partitions that have no watermark yet; `lost` are of `Seen`."""
+    """Rules 2 to 5, 7 to 9, 11. `stored` lacks the partitions that have no watermark yet; `lost` are of `SeenMarks`."""
     admitted: list[Admission] = []
     refused: list[Refusal] = []
     gaps: list[Gap] = []
