@@ -78,9 +78,9 @@ def levels_are_not_compared(patch: Patch) -> None:
     """The commit of a former owner is taken."""
     original = fence.plan
 
-    def plan(stored: Any, ranges: Any) -> Any:
+    def plan(stored: Any, ranges: Any, lost: Any) -> Any:
         lower = {lane: replace(mark, owner_level=0) for lane, mark in stored.items()}
-        return original(lower, ranges)
+        return original(lower, ranges, lost)
 
     patch.setattr(fence, "plan", plan)
 

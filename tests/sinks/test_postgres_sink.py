@@ -297,6 +297,7 @@ def test_a_user_who_may_make_nothing_fills_what_is_there(place: Place, sink: Pos
         f"CREATE ROLE {role} LOGIN",
         f"GRANT USAGE ON SCHEMA {place.schema} TO {role}",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {role}",
+        f"GRANT SELECT ON leasehold_skip TO {role}",
     )
     least = PostgresSink(place.url.replace("postgres:@", f"{role}@"), FLIGHTS)
     assert least.apply(batch(numbered(E("a"), E("b\0")))) == BatchResult(applied=1, rejected=1)

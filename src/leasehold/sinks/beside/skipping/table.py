@@ -43,7 +43,7 @@ def notes(session: Session, up_to: Mapping[Lane, int] | None = None) -> list[Ski
     source, values = session.of(SKIP), dict[str, Any]()
     if up_to is not None:
         asked, values = _asked(session, up_to)
-        source += f" JOIN {asked} ON hub = of_hub AND partition = of_partition AND sequence_number <= last"
+        source += f" JOIN {asked} ON hub = of_hub AND partition = of_partition AND sequence_number <= up_to"
     columns = ", ".join(("body", *map(session.text, ("source", "because", "noted_by")), session.number("noted_at")))
     rows = session.rows(
         f"SELECT {_EVENT}, {columns} FROM {source} WHERE {MINE} AND {_sound(session)} ORDER BY {_EVENT}",
@@ -77,7 +77,7 @@ def remove(session: Session, up_to: Mapping[Lane, int]) -> None:
     asked, values = _asked(session, up_to)
     session.run(
         f"DELETE FROM {session.of(SKIP)} WHERE {MINE} AND EXISTS (SELECT 1 FROM {asked} WHERE hub = of_hub "
-        "AND partition = of_partition AND sequence_number <= last)",
+        "AND partition = of_partition AND sequence_number <= up_to)",
         **mine_of(session.spec),
         **values,
     )
@@ -95,8 +95,8 @@ def forget(session: Session, key: Mapping[str, str]) -> int:
 
 
 def _asked(session: Session, up_to: Mapping[Lane, int]) -> Asked:
-    columns: dict[str, Kind] = {"of_hub": "text", "of_partition": "text", "last": "bigint"}
-    return session.asked("asked", columns, ((*lane, last) for lane, last in sorted(up_to.items())))
+    columns: dict[str, Kind] = {"of_hub": "text", "of_partition": "text", "up_to": "bigint"}
+    return session.asked("asked", columns, ((*lane, number) for lane, number in sorted(up_to.items())))
 
 
 def _sound(session: Session) -> str:
