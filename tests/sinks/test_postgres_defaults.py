@@ -102,7 +102,7 @@ def test_what_the_table_gives_by_itself_stops_it_and_loses_nothing(place: Place,
     place.run(it.mend)
     assert sink.apply(batch(events)) == BatchResult(applied=3)
     assert place.look("SELECT count(*) FROM flights_rejected") == [(0,)]
-    assert sink.compare(SCHEMA)
+    assert sink.compare(SCHEMA).there
     sink.close()
 
 

@@ -305,7 +305,7 @@ def test_a_user_who_may_make_nothing_fills_what_is_there(place: Place, sink: Pos
     maker = PostgresSink(place.url.replace("postgres:@", f"{role}@"), others)
     with pytest.raises(SinkError, match="permission denied"):
         maker.check(batch([]).rows.schema)
-    assert least.compare(None)
+    assert least.compare(None).there
     for right, table in (("INSERT", "flights"), ("UPDATE", "leasehold_watermark"), ("SELECT", "leasehold_key_flights")):
         place.run(f"REVOKE {right} ON {table} FROM {role}")
         with pytest.raises(SinkError, match=f"this user has no {right} on {table}|permission denied for table {table}"):
@@ -330,14 +330,14 @@ def test_columns_of_every_type_are_added_by_the_owner_alone(place: Place, sink: 
     )
     adding = replace(FLIGHTS, schema_evolution="add")
     least = PostgresSink(place.url.replace("postgres:@", f"{role}@"), adding)
-    for call in (least.check, least.columns_to_add):
+    for call in (least.check, least.compare):
         with pytest.raises(SchemaMismatch, match=r'n: is not in the table, and only the .* owner may .*"n" numeric'):
             call(wanted)
     least.close()
     place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
     columns = """SELECT attname::text || ' ' || format_type(atttypid, atttypmod) FROM pg_attribute
         WHERE attrelid = 'flights'::regclass AND attnum > 3 AND NOT attnotnull ORDER BY attnum"""
-    before = place.sink(adding).columns_to_add(wanted)
+    before = place.sink(adding).compare(wanted).added
     assert place.look(columns) == []
     place.sink(adding).check(wanted)
     assert [row[0] for row in place.look(columns)] == [
@@ -362,7 +362,7 @@ def test_a_column_is_added_once_the_writers_of_now_are_through(place: Place, sin
     rows = batch([E("b", number=1)]).rows.append_column("more", pa.array([1]))
     with psycopg.connect(place.url) as other:
         other.execute("UPDATE flights SET status = 'busy'")
-        assert late.columns_to_add(rows.schema) == ('"more" bigint',)  # a look waits for nobody
+        assert late.compare(rows.schema).added == ('"more" bigint',)  # a look waits for nobody
         with pytest.raises(SinkUnavailable):
             hasty.apply(Batch(rows))
     assert late.apply(Batch(rows)).applied == 1

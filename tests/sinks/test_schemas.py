@@ -96,7 +96,7 @@ def test_names_in_quotes_may_have_dots_and_capital_letters(place: Place, open_ta
         named = open_table(f'"My.{place.schema} ""x""".T')
         assert str(named.spec.called) == f'"My.{place.schema} ""x""".T'
         assert named.apply(batch(TWO)).applied == 1
-        assert require(named, COMPARISON, "a test").compare(batch([]).rows.schema)
+        assert require(named, COMPARISON, "a test").compare(batch([]).rows.schema).there
         made = f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"
         assert {"T", "T_rejected", "leasehold_key_T", "leasehold_watermark"} <= {name for (name,) in place.look(made)}
     finally:

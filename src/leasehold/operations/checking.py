@@ -259,7 +259,7 @@ def look_at_table(
 
     def look() -> Iterator[Finding]:
         compares = offered(sink, COMPARISON)
-        there = compares is None or compares.compare(None)
+        there = compares is None or compares.compare(None).there
         if compares is not None:
             yield Finding("table", DRIVER, True, "its database can be written to")
         if not there:

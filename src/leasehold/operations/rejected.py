@@ -63,7 +63,7 @@ class Retried:
 
 def check_there(sink: Sink) -> None:
     """Raise `UsageError` for a table that has not been made yet, as far as the sink can tell without making it."""
-    if (compares := offered(sink, COMPARISON)) is not None and not compares.compare(None):
+    if (compares := offered(sink, COMPARISON)) is not None and not compares.compare(None).there:
         raise UsageError(
             f"there is no table {sink.spec.called} in the database of the pipeline file, and none was made: no "
             "instance has filled it yet, or sink.url is not the one that they use"

@@ -191,35 +191,36 @@ class KeepsStates(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a look at a table has found.
+
+    there      whether the table is there
+    added      the columns, each with its type in the database's words, that the first batch of the schema would add:
+               none for a table that is not there, and without `schema_evolution`
+    uncounted  how many rows are there before the first event, and do not count by what they hold, since `sequence_by`
+               names no column that is written
+    """
+
+    there: bool
+    added: tuple[str, ...] = ()
+    uncounted: int = 0
+
+
 class ComparesSchema(Protocol):
     """What a sink may do beside: look whether a table could be written to, for `leasehold check`."""
 
-    def compare(self, schema: pa.Schema | None) -> bool:
+    def compare(self, schema: pa.Schema | None) -> Compared:
         """Check as `Sink.check` does, and that this user may write, with no row and no entity table made or changed.
 
-        Returns whether the table is there. What a database needs beside its tables may be made. Without `schema` its
-        columns are not compared. With one, a row may be written on trial and undone, so that what the table's
-        definition runs is tried. Raises what `Sink.check` and `Sink.apply` raise.
+        What a database needs beside its tables may be made. Without `schema` its columns and rows are not looked at.
+        With one, a row may be written on trial and undone, so that what the table's definition runs is tried. Raises
+        what `Sink.check` and `Sink.apply` raise.
         """
         ...
 
     def recorded_identity(self) -> str | None:
         """`Sink.identity` as it is recorded, or None while the table is no pipeline's. Makes nothing."""
-        ...
-
-    def uncounted_rows(self, schema: pa.Schema) -> int:
-        """How many rows are there before the first event, and do not count, since `sequence_by` names no column.
-
-        Changes nothing. Raises what `compare` raises.
-        """
-        ...
-
-    def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The columns, each with its type in the database's words, that the first batch of this schema would add.
-
-        Changes nothing. None for a table that is not there, and without `schema_evolution`. Raises what `compare`
-        raises.
-        """
         ...
 
     def advice(self) -> tuple[str, ...]:

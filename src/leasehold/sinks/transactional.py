@@ -132,8 +132,7 @@ class TransactionalSink(ABC, Generic[T]):
                 with self._claimed() as transaction:
                     transaction.fit(batch.rows.schema)
                     known = judged if level_of else None
-                    left: dict[fence.Lane, Watermark] = {}
-                    result = self._apply(transaction, batch, arrangement, known, left, each_row=each_row)
+                    result, left = self._apply(transaction, batch, arrangement, known, each_row=each_row)
             except EachRowNeeded:
                 if each_row:
                     raise
@@ -292,11 +291,10 @@ class TransactionalSink(ABC, Generic[T]):
         batch: Batch,
         arrangement: Arrangement,
         judged: set[fence.Range] | None,
-        left: dict[fence.Lane, Watermark],
         *,
         each_row: bool,
-    ) -> BatchResult:
-        """What becomes of the batch. The watermarks that it leaves are put into `left`."""
+    ) -> tuple[BatchResult, Mapping[fence.Lane, Watermark]]:
+        """What becomes of the batch, and the watermarks that it leaves."""
         ranges = [stretch.range for stretch in arrangement.stretches]
         hubs = sorted({each.hub for each in ranges})
         self._check_reader(transaction, hubs)
@@ -306,7 +304,7 @@ class TransactionalSink(ABC, Generic[T]):
         if new and (queue := transaction.queue_beside()) is not None:
             raise claims.filled_by_queue(self.spec, queue)
         if batch.read_under is not None and fence.outdated(stored, batch.read_under):
-            return BatchResult(outdated=True)
+            return BatchResult(outdated=True), {}
         plan = fence.plan(stored, ranges, self._seen.lost(stored))
         fence.check_disputes(plan)
         unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)
@@ -318,10 +316,10 @@ class TransactionalSink(ABC, Generic[T]):
 
         beside = BesideRows(transaction)
         if plan.admitted and batch.parking is not None and not beside.has_what_was_tried(batch.parking):
-            return BatchResult(outdated=True)
+            return BatchResult(outdated=True), {}
         if batch.versioned is not None and plan.admitted:
             if (now := beside.of_last_versions(batch)) is None:
-                return BatchResult(outdated=True)
+                return BatchResult(outdated=True), {}
             batch, arrangement = now, arrange(now)
         notes = self._noted.of(transaction, stored, plan) if SKIPPING in self.features else []
         kept = arrangement.admitted(plan).without(left_out := {note.event for note in notes})
@@ -346,14 +344,14 @@ class TransactionalSink(ABC, Generic[T]):
         if batch.outbox:
             beside.emit(batch.outbox, plan, self._clock.wall())
         transaction.set_watermarks(plan.watermarks)
-        left.update(plan.watermarks)
         if batch.ranges is None:
             transaction.leave_none_whole()
         refused = arrangement.refused(plan)
         dropped, untimely = (0, 0) if verdict is None else (len(verdict.dropped), verdict.untimely)
         aside, skipped = len(written.set_aside) + len(notes), tuple(note.said for note in notes)
         counts = (written.applied, kept.replayed, refused, written.superseded, aside, dropped)
-        return BatchResult(*counts, untimely=untimely, seconds=written.seconds, skipped=skipped)
+        result = BatchResult(*counts, untimely=untimely, seconds=written.seconds, skipped=skipped)
+        return result, plan.watermarks
 
     def _log_added(self, columns: tuple[str, ...]) -> None:
         """Say what the table was given, once that is committed."""

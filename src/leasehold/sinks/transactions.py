@@ -48,15 +48,6 @@ class Outcome:
         return {one.sequence_number: one.reason for one in self.set_aside if one.sequence_number not in asked}
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Whether a table is there, the columns that it would be given, and how many of its rows do not count."""
-
-    there: bool
-    added: tuple[str, ...] = ()
-    uncounted: int = 0
-
-
 class RemembersIdentities(Protocol):
     """Of a transaction, for DUPLICATES: remember events by what a producer repeats (`duplicates`)."""
 

@@ -133,13 +133,17 @@ def _transform_and_table(spark: SparkSession, file: PipelineFile) -> Iterator[Fi
     batch = table.evaluate(table.prepare(no_rows(spark, transformed.schema)))
     kind_of_order(batch)
     if (compares := offered(sink, COMPARISON)) is not None:
-        there = compares.compare(batch.rows.schema)
-        said = "these columns fit the table" if there else f"the table {sink.spec.called} can be made of these columns"
+        compared = compares.compare(batch.rows.schema)
+        said = (
+            "these columns fit the table"
+            if compared.there
+            else f"the table {sink.spec.called} can be made of these columns"
+        )
         yield Finding("table", DRIVER, True, said)
-        if columns := compares.columns_to_add(batch.rows.schema):
-            yield Finding("table", DRIVER, True, f"the first start adds the columns {', '.join(columns)}")
-        if rows := compares.uncounted_rows(batch.rows.schema):
-            yield Finding("table", DRIVER, True, unordered_rows(sink.spec, rows))
+        if compared.added:
+            yield Finding("table", DRIVER, True, f"the first start adds the columns {', '.join(compared.added)}")
+        if compared.uncounted:
+            yield Finding("table", DRIVER, True, unordered_rows(sink.spec, compared.uncounted))
     _close(sink)
 
 

@@ -13,7 +13,6 @@ somebody removes meanwhile (`forgetting`) is missing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -23,7 +22,7 @@ from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import FILLFACTOR, Layout
 from leasehold.sinks.postgres.own_values import OwnColumn
 from leasehold.sinks.postgres.session import Session, reason_of
-from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE
+from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE, split
 from leasehold.sinks.rules.ordering import UNKNOWN, Claim
 
 _SHORT = 2000
@@ -177,10 +176,3 @@ def claims_of(rows: Iterable[Any], bookkeeping: Bookkeeping) -> dict[int, Claim]
         value = by_number if by_text is None else by_text
         found[kid] = UNKNOWN if value is None else (value, partition, hub, number)
     return found
-
-
-def split(value: Any) -> tuple[Decimal | int | None, str | None]:
-    """A value of sequence_by as number or text."""
-    if isinstance(value, str):
-        return None, value
-    return (Decimal(value) if isinstance(value, float) else value), None

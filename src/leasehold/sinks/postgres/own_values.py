@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.postgres.staging import FRESH, KEYS, KNOWN
+from leasehold.sinks.postgres.staging import FRESH, KEYS, KNOWN, split
 from leasehold.sinks.rules.remembered_order import OwnValue, no_order
 
 _BEYOND = 10**18
@@ -87,6 +86,7 @@ def load(session: Session, layout: Layout, own: OwnColumn) -> int:
     if not rows:
         return 0
     kids, lanes, values = zip(*rows, strict=True)
+    numbers, texts = zip(*map(split, values), strict=True)
     return session.run(
         f"INSERT INTO {KNOWN} (kid, at, now, lane, number, by_number, by_text) "
         "SELECT own.kid, NULL, own.now, %(lane)s, %(number)s, own.by_number, own.by_text FROM unnest("
@@ -94,8 +94,8 @@ def load(session: Session, layout: Layout, own: OwnColumn) -> int:
         "AS own(kid, now, by_number, by_text)",
         kids=[*kids],
         lanes=[*lanes],
-        numbers=[None if isinstance(value, str) else _exact(value) for value in values],
-        texts=[value if isinstance(value, str) else None for value in values],
+        numbers=[*numbers],
+        texts=[*texts],
         lane=_NO_LANE,
         number=_NO_NUMBER,
     )
@@ -111,7 +111,3 @@ def check(session: Session, own: OwnColumn) -> None:
 def _refuse_unordered(session: Session, own: OwnColumn, rows: Sequence[Any]) -> None:
     if rows and own.value is None:
         raise no_order(session.spec, own.own, f"the value {rows[0][-1]!s}")
-
-
-def _exact(value: Any) -> Any:
-    return Decimal(value) if isinstance(value, float) else value

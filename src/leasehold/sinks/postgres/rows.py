@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -23,7 +22,7 @@ from leasehold.arrow_masks import true_places
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import Session
-from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, flat, is_fit
+from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, exact, flat, is_fit
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
 from leasehold.sinks.rules.fence import Lane
@@ -282,8 +281,4 @@ def _ordering(column: Any) -> Converted:
 
 def _numbers(values: Sequence[Any]) -> Any:
     """Numbers as text, with all their digits: a double as the number that it is."""
-    return pa.array([None if value is None else format(_exact(value)) for value in values], pa.string())
-
-
-def _exact(value: Any) -> Any:
-    return Decimal(value) if isinstance(value, float) else value
+    return pa.array([None if value is None else format(exact(value)) for value in values], pa.string())

@@ -33,7 +33,7 @@ from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.postgres.place import RELATIONS
-from leasehold.sinks.base import LevelOf, Sink, TableContents
+from leasehold.sinks.base import Compared, LevelOf, Sink, TableContents
 from leasehold.sinks.beside import contents, record
 from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.beside.outbox.table import OUTBOX
@@ -57,7 +57,6 @@ from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
-from leasehold.sinks.transactions import Compared
 
 T = TypeVar("T")
 
@@ -155,45 +154,32 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             session.run("SET CONSTRAINTS ALL IMMEDIATE")
             return related.shown(session, name, self._connections.shown)
 
-    def compare(self, schema: pa.Schema | None) -> bool:
-        """As `check`, with all that was made undone, and a row written on trial. Whether the table is there."""
-        return self._looked(schema, trial=True).there
-
-    def uncounted_rows(self, schema: pa.Schema) -> int:
-        """See `ComparesSchema`."""
-        return self._looked(schema).uncounted
+    def compare(self, schema: pa.Schema | None) -> Compared:
+        """As `check`, with all that was made undone, and a row written on trial. Nobody who writes waits long."""
+        there, added, rows = False, tuple[str, ...](), 0
+        with suppress(_Looked), self._claimed() as transaction:
+            there = transaction.session.there(self.spec.name)
+            record.check_still_there(transaction.session)
+            check_rights(transaction.session)
+            if schema is not None:
+                transaction.fit(schema, only_look=True)
+                added = transaction.added
+                if there and not added and transaction.checked is not None:
+                    write_a_row(transaction.session, transaction.checked.layout)
+                rows = uncounted_rows(transaction, self.spec, schema, "Postgres") if there else 0
+            check_spec(transaction.recorded_order(), self.spec)
+            raise _Looked
+        return Compared(there, added, rows)
 
     def recorded_identity(self) -> str | None:
         """See `ComparesSchema`."""
         with self._looking(record.TABLE) as session:
             return record.recorded_identity(session)
 
-    def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
-        """See `ComparesSchema`."""
-        return self._looked(schema).added
-
     def advice(self) -> tuple[str, ...]:
         """See `ComparesSchema`."""
         with self._looking(self.spec.name) as session:
             return advice(session)
-
-    def _looked(self, schema: pa.Schema | None, *, trial: bool = False) -> Compared:
-        """What `ComparesSchema` asks; nothing is made, and nobody who writes waits long."""
-        there, added, rows = False, tuple[str, ...](), 0
-        with suppress(_Looked), self._claimed() as transaction:
-            there = transaction.session.there(self.spec.name)
-            if trial:
-                record.check_still_there(transaction.session)
-                check_rights(transaction.session)
-            if schema is not None:
-                transaction.fit(schema, only_look=True)
-                added = transaction.added
-                if trial and there and not added and transaction.checked is not None:
-                    write_a_row(transaction.session, transaction.checked.layout)
-                rows = uncounted_rows(transaction, self.spec, schema, "Postgres") if there else 0
-            check_spec(transaction.recorded_order(), self.spec)
-            raise _Looked
-        return Compared(there, added, rows)
 
     def make_shared_tables(self) -> bool:
         """Make the tables that all entity tables of the schema share, as somebody who may."""

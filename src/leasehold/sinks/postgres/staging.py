@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.rules.batch import OrderValue
 from leasehold.sinks.rules.values import Column, Kind, convert, kind_of, nested_parts, out_of_range, timestamps
 
 STAGE, KEYS, KNOWN, FRESH, APART, ROWS = (
@@ -127,6 +129,16 @@ def _is_text(column: Column) -> bool:
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return False
     return not pc.any(pc.match_substring(column, "\0")).as_py()
+
+
+def split(value: OrderValue | Decimal | None) -> tuple[Decimal | int | None, str | None]:
+    """A value of sequence_by as `by_number` and `by_text`, one of which has it."""
+    return (None, value) if isinstance(value, str) else (exact(value), None)
+
+
+def exact(value: Any) -> Any:
+    """A number with all its digits: a double as the number that it is."""
+    return Decimal(value) if isinstance(value, float) else value
 
 
 def _text(column: Column) -> Encoded:

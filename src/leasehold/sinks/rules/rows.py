@@ -22,7 +22,7 @@ from leasehold.sinks.rules.values import stored
 _AS_STORED = (
     *(types.is_string, types.is_large_string, types.is_binary, types.is_large_binary),
     *(types.is_integer, types.is_boolean, types.is_date32, types.is_decimal),
-    lambda type_: types.is_timestamp(type_) and type_.unit != "ns",  # nanoseconds are cut off
+    types.is_timestamp,  # what is finer than microseconds is set aside
 )
 """Types of which what is equal in Arrow is equal in the table, and the other way round."""
 

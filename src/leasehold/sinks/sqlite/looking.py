@@ -15,13 +15,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from leasehold.errors import SinkError
+from leasehold.sinks.base import Compared
 from leasehold.sinks.beside import record
 from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.shape import exists, fit
 from leasehold.sinks.sqlite.transaction import SqliteTransaction
-from leasehold.sinks.transactions import Compared
 
 
 class _Undone(Exception):
@@ -34,7 +34,7 @@ def compare(
     begin: Callable[[], AbstractContextManager[SqliteTransaction]],
     schema: pa.Schema | None,
 ) -> Compared:
-    """See `ComparesSchema`: all answers. `begin` opens a transaction of the sink."""
+    """See `ComparesSchema`. `begin` opens a transaction of the sink."""
     if not path.exists():
         if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
             raise SinkError(f"{path} cannot be made: {path.parent} is no folder that this user may write to")

@@ -27,7 +27,7 @@ import pyarrow as pa
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock
 from leasehold.errors import SinkError, SinkUnavailable
-from leasehold.sinks.base import Sink, TableContents
+from leasehold.sinks.base import Compared, Sink, TableContents
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
@@ -48,7 +48,6 @@ from leasehold.sinks.sqlite.shape import exists
 from leasehold.sinks.sqlite.tables import SCHEMA
 from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
-from leasehold.sinks.transactions import Compared
 from leasehold.sqlite_file import DatabaseFile, primary_code
 
 
@@ -82,25 +81,14 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         )
         self._checked: WeakKeyDictionary[sqlite3.Connection, Checked] = WeakKeyDictionary()  # each thread has its own
 
-    def compare(self, schema: pa.Schema | None) -> bool:
-        """As `check`, with nothing made or changed. Whether the table is there."""
-        return self._compared(schema).there
-
-    def uncounted_rows(self, schema: pa.Schema) -> int:
-        """See `ComparesSchema`."""
-        return self._compared(schema).uncounted
-
-    def _compared(self, schema: pa.Schema | None) -> Compared:
+    def compare(self, schema: pa.Schema | None) -> Compared:
+        """As `check`, with nothing made or changed."""
         return compare(self._path, self.spec, self._claimed, schema)
 
     def recorded_identity(self) -> str | None:
         """See `ComparesSchema`."""
         with self._explained(), self._inner():
             return identity_in_file(self._path, self.spec, self._timeout)
-
-    def columns_to_add(self, schema: pa.Schema) -> tuple[str, ...]:
-        """See `ComparesSchema`."""
-        return self._compared(schema).added
 
     def advice(self) -> tuple[str, ...]:
         """See `ComparesSchema`. None: SQLite counts nothing that would tell."""

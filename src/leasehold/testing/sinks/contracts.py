@@ -236,15 +236,15 @@ class SinkContract(SinkFixtures):
         """For a sink with the feature COMPARISON."""
         sink, schema = open_table(UPSERT), table_of([]).schema
         comparing = asked(sink, COMPARISON)
-        assert not comparing.compare(None)
-        assert not comparing.compare(schema)
+        assert not comparing.compare(None).there
+        assert not comparing.compare(schema).there
         assert comparing.recorded_identity() is None
         with pytest.raises(SchemaMismatch):
             comparing.compare(schema.remove(schema.get_field_index("entity")))
         assert sink.row_count() == 0
         sink.apply(batch(Row("a", 1, 0)))
-        assert comparing.compare(None)
-        assert comparing.compare(schema)
+        assert comparing.compare(None).there
+        assert comparing.compare(schema).there
         assert comparing.recorded_identity() == sink.identity()
         for call in (comparing.compare, sink.check):
             with pytest.raises(SchemaMismatch):
@@ -263,8 +263,8 @@ class SinkContract(SinkFixtures):
         old.apply(batch(Row("a", 1, 0), Row("b", 1, 1)))
         wider = batch(Row("b", 2, 2), Row("c", 2, 3))
         wider = replace(wider, rows=wider.rows.append_column("note", pa.array(["x", "y"])))
-        assert comparing.compare(wider.rows.schema)
-        (column,) = comparing.columns_to_add(wider.rows.schema)
+        assert comparing.compare(wider.rows.schema).there
+        (column,) = comparing.compare(wider.rows.schema).added
         assert "note" in column
         for call in (asked(old, COMPARISON).compare, old.check):  # nothing has been changed so far
             with pytest.raises(SchemaMismatch, match='schema_evolution = "add"'):
@@ -274,7 +274,7 @@ class SinkContract(SinkFixtures):
         with caplog.at_level("INFO", "leasehold.sinks"):
             assert new.apply(wider) == BatchResult(applied=2)
         assert [column in record.getMessage() for record in caplog.records] == [True]
-        assert comparing.columns_to_add(wider.rows.schema) == ()
+        assert comparing.compare(wider.rows.schema).added == ()
         assert comparing.advice() == ()  # of a table with a row
         assert old.apply(batch(Row("a", 3, 4), Row("b", 3, 5), Row("d", 3, 6))) == BatchResult(applied=3)
         assert contents() == [("a", 3), ("b", 3), ("c", 2), ("d", 3)]
