@@ -2,6 +2,8 @@
 
 # Each candidate is run, not only found: a pyenv shim is on PATH for versions that do not start.
 OK_PYTHON := import sys, venv, ensurepip; print("fit" if sys.version_info >= (3, 11) else "old")
+OWN_COMMANDS := from leasehold.cli.app import COMMANDS, KIT; print(*[name for name in COMMANDS if COMMANDS[name][0] != KIT])
+NO_KIT := is a command of the test kit, which is not installed: pip install leasehold-testkit
 VERSION := 3.5
 CANDIDATES = $(if $(PYTHON),'$(PYTHON)',python3.13 python3.12 python3.11 python3)
 BIN := .venv/bin
@@ -30,13 +32,18 @@ lint: .venv/.dev ## linter, formatter, types, import layers and wording
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.wording
 
-smoke: .venv/.made ## a bare install, without any extra, runs --help and imports
+smoke: .venv/.made ## a bare install, without any extra and the test kit, runs --help and imports
 	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(BIN)/python -m venv "$$folder"; \
 	"$$folder/bin/python" -m pip install --quiet --disable-pip-version-check .; \
 	"$$folder/bin/python" -W error -c 'import leasehold'; \
-	commands=$$("$$folder/bin/python" -c 'from leasehold.cli.app import COMMANDS; print(*COMMANDS)'); \
+	commands=$$("$$folder/bin/python" -c '$(OWN_COMMANDS)'); \
 	for command in '' $$commands; do "$$folder/bin/leasehold" $$command --help > /dev/null; done; \
+	for command in serve simulate; do \
+	  "$$folder/bin/leasehold" --help | grep -q "^  $$command "; \
+	  code=0; said=$$("$$folder/bin/leasehold" $$command 2>&1) || code=$$?; \
+	  [ "$$code $$said" = "1 leasehold: leasehold $$command $(NO_KIT)" ] || { echo "$$said" >&2; exit 1; }; \
+	done; \
 	echo 'the bare install runs'
 
 # What fails, here and in `peers`, runs once more at the end, alone: tests/gate.py.
@@ -57,7 +64,7 @@ peers: .venv/.ready ## the tests beside real parts from the system's packages, a
 soak: .venv/.ready ## the slow campaigns: hours; make soak ARGS=tests/faults
 	$(BIN)/pytest -m soak --hypothesis-profile='new examples' $(ARGS)
 
-cover: .venv/.ready ## branch coverage of src, with the processes that tests start (goal: 92 %): make cover ARGS=tests/sinks
+cover: .venv/.ready ## branch coverage of both packages, with the processes that tests start (goal: 92 %): make cover ARGS=tests/sinks
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -m 'not soak and not peers and not timing' -n 5 --dist loadfile --no-loadscope-reorder $(ARGS); \
 	passed=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report; exit $$passed
@@ -69,14 +76,14 @@ docs: .venv/.dev ## build the documentation as a site, with search, into build/s
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
 	@echo 'built: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site, and open http://127.0.0.1:8000/'
 
-dist: .venv/.dev ## build the wheel and the source distribution into dist/, and check them as an index does
+dist: .venv/.dev ## build wheels and source distributions, of Leasehold and its test kit, into dist/, and check them as an index does
 	@rm -rf dist
-	@$(BIN)/python -m build --outdir dist . > /dev/null
+	@for folder in . testkit; do $(BIN)/python -m build --outdir dist $$folder > /dev/null || exit 1; done
 	@$(BIN)/python -m twine check --strict dist/*
 
 clean: ## remove what these targets made, .venv included
 	rm -rf .venv .venvs .demo build dist artifacts spark-warehouse .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
-	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src testkit tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # An environment that works is kept, whoever made it; one that does not is made anew.
 .venv/.made:
@@ -94,9 +101,9 @@ clean: ## remove what these targets made, .venv included
 	fi
 	@touch $@
 
-.venv/.dev: .venv/.made pyproject.toml
-	@echo 'installing leasehold[dev] (a few minutes the first time)'
-	@$(PIP) -e '.[dev]'
+.venv/.dev: .venv/.made pyproject.toml testkit/pyproject.toml
+	@echo 'installing leasehold[dev] and leasehold-testkit (a few minutes the first time)'
+	@$(PIP) -e '.[dev]' -e ./testkit
 	@touch $@ .venv/.demo
 
 .venv/.ready: .venv/.dev tests/class_archive.py tests/ready.py

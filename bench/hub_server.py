@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 
 from leasehold.cli.demo.data import FlightEvents
-from leasehold.emulators.amqp.messages import Message, data_message
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold_testkit.emulators.amqp.messages import Message, data_message
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 
 
 def main(partitions: int, events: int) -> None:

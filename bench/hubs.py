@@ -1,11 +1,11 @@
 """Event Hubs and Kafka: what reading and sending through Leasehold costs beside the official client alone.
 
-Servers are local and in processes of their own: `leasehold.emulators.event_hubs`, and librdkafka's mock cluster. So is
-each side (`hub_sides.py`), and all take turns. A side's speed counts from its first event to its last. Its CPU is that
-of all its processes (for Spark: driver, Java and Python workers) in a whole turn, connecting and taking partitions
-included; of several turns the best counts, since what others do on the machine only adds to it. Spark's session is
-open before, and warmed up by a turn that does not count. Java's processor takes Maven (`mvn`) and a compiler; without
-them it is left out, and said so.
+Servers are local and in processes of their own: `leasehold_testkit.emulators.event_hubs`, and librdkafka's mock
+cluster. So is each side (`hub_sides.py`), and all take turns. A side's speed counts from its first event to its last.
+Its CPU is that of all its processes (for Spark: driver, Java and Python workers) in a whole turn, connecting and taking
+partitions included; of several turns the best counts, since what others do on the machine only adds to it. Spark's
+session is open before, and warmed up by a turn that does not count. Java's processor takes Maven (`mvn`) and a
+compiler; without them it is left out, and said so.
 """
 
 from __future__ import annotations

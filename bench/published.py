@@ -25,9 +25,9 @@ from leasehold.hubs.base import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership, Positions
 from leasehold.notices import CycleFailed, Notices
 from leasehold.ownership import Hold
-from leasehold.simulation.judge import Judge
-from leasehold.simulation.rules import Rule
 from leasehold.stores.base import CheckpointStore, OwnershipStore
+from leasehold_testkit.simulation.judge import Judge
+from leasehold_testkit.simulation.rules import Rule
 
 
 class PublishedManager:

@@ -28,7 +28,7 @@ sys.path.append(str(Path(__file__).parent.parent))
 from tests.queue_processor.counted import count_service
 from tests.stores.azurite import Azurite
 
-from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
+from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer
 from on_azurite import running_azurite
 
 Row = tuple[str, float, str, float | None, str]

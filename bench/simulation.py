@@ -16,12 +16,12 @@ from leasehold.config import OwnershipSettings
 from leasehold.model import EARLIEST, Checkpoint, OwnerId, Ownership, Positions, Presence
 from leasehold.ownership import PartitionManager
 from leasehold.runtime import Runtime
-from leasehold.simulation import Make
-from leasehold.simulation.hub import GROUP, SimulatedHub
-from leasehold.simulation.scenarios import BEGIN, Measured, measure, scenario_story
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.simulation import Make
+from leasehold_testkit.simulation.hub import GROUP, SimulatedHub
+from leasehold_testkit.simulation.scenarios import BEGIN, Measured, measure, scenario_story
 from published import PublishedManager, Uncritical
 
 Row = tuple[str, float, str, float | None, str]

@@ -87,8 +87,9 @@ def _that_measure_time(arguments: Sequence[str]) -> list[str]:
     """The files to look into for tests that measure time, unless the arguments say where: to collect all takes long."""
     if any(Path(each.partition("::")[0]).exists() for each in arguments):
         return []
-    folder = Path("tests") if Path("tests").is_dir() else Path()
-    return sorted(str(path) for path in folder.rglob("test_*.py") if "mark.timing" in path.read_text())
+    folders = [folder for folder in map(Path, ("tests", "testkit/tests")) if folder.is_dir()] or [Path()]
+    files = (path for folder in folders for path in folder.rglob("test_*.py"))
+    return sorted(str(path) for path in files if "mark.timing" in path.read_text())
 
 
 def _once_more(errors: dict[str, str]) -> int:

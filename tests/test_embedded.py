@@ -19,7 +19,7 @@ from leasehold.model import ConsumerGroup, Event
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores import open_lease_store, open_store
-from leasehold.testing.stores.groups import at_once
+from leasehold_testkit.contracts.stores.groups import at_once
 from tests.many_files import no_more_files
 from tests.waiting import PATIENCE, take, until
 

@@ -22,7 +22,7 @@ from leasehold.processors.events import EACH_BATCH, DeliverySettings, EventProce
 from leasehold.processors.events.arguments import handlers_of
 from leasehold.runtime import Runtime
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.former_calls import formerly
 from tests.processor.fleet import Hub
 from tests.processor.plain import log

@@ -19,9 +19,8 @@ import pytest
 
 from tests.repository import ROOT
 
-MODULES = sorted(
-    {*ROOT.glob("tests/**/*.py"), *ROOT.glob("src/leasehold/testing/**/*.py")} - {ROOT / "tests/waiting.py"}
-)
+FOLDERS = ("tests", "testkit/tests", "testkit/src/leasehold_testkit/contracts")
+MODULES = sorted({file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")} - {ROOT / "tests/waiting.py"})
 SHORT = 5.0
 """Seconds that a busy machine may miss."""
 REASON = re.compile(r"# .*\b(impatient|expires|by hand): \w")
@@ -45,7 +44,7 @@ def broken(text: str) -> Iterator[tuple[int, str]]:
     reasons = {number for number, line in enumerate(lines, start=1) if REASON.search(line)}
     for node in nodes:
         line = getattr(node, "lineno", 0)
-        if isinstance(node, ast.ImportFrom) and re.match(r"tests\.(.*\.)?test_", f"{node.module}."):
+        if isinstance(node, ast.ImportFrom) and re.match(r"(testkit\.)?tests\.(.*\.)?test_", f"{node.module}."):
             yield line, "imports another test module: what both use has a module of its own"
         if line in excused or not reasons.isdisjoint((line, getattr(node, "end_lineno", line))):
             continue

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from leasehold.notices import LossReason, Notice, Notices, OwnershipClaimed
-from leasehold.testing.stores.groups import at_once
+from leasehold_testkit.contracts.stores.groups import at_once
 from tests.every_notice import ALL
 
 

@@ -12,9 +12,6 @@ from click.testing import CliRunner
 from leasehold.balancing.quotas import Member
 from leasehold.cli.app import app
 from leasehold.config import OwnershipSettings, check_number, is_number, parse_duration
-from leasehold.emulators.amqp.limits import Limits
-from leasehold.emulators.event_hubs import MemoryHub
-from leasehold.emulators.service_bus.settings import QueueSettings, TopicSettings
 from leasehold.errors import ConfigError, UsageError
 from leasehold.handlers.contract import Retry
 from leasehold.handlers.parking.policy import Retries
@@ -27,6 +24,9 @@ from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.beside.forgetting import Retention
 from leasehold.sinks.rules.table import check_deduplication
 from leasehold.stores import open_lease_store, open_store
+from leasehold_testkit.emulators.amqp.limits import Limits
+from leasehold_testkit.emulators.event_hubs import MemoryHub
+from leasehold_testkit.emulators.service_bus.settings import QueueSettings, TopicSettings
 
 SETTINGS: dict[str, Callable[..., object]] = {
     "frame_size": lambda n: Limits(frame_size=n),

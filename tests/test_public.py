@@ -33,9 +33,9 @@ FORMER = (
     ("leasehold.spark.session.endings", "Terminated"),
     ("leasehold.stores.base", "OwnershipStore"),
     ("leasehold.stores.lease_base", "LeaseStore"),
-    ("leasehold.testing.event_hubs", "EventHubsServer"),
-    ("leasehold.testing.event_hubs", "MemoryHub"),
-    ("leasehold.testing.simulation", "run_seed"),
+    ("leasehold_testkit.contracts.event_hubs", "EventHubsServer"),
+    ("leasehold_testkit.contracts.event_hubs", "MemoryHub"),
+    ("leasehold_testkit.contracts.simulation", "run_seed"),
 )
 """Where README, docs and examples found names in earlier commits, besides the modules that are public now."""
 

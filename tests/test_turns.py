@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from leasehold.testing.stores.groups import at_once
 from leasehold.turns import Turns
+from leasehold_testkit.contracts.stores.groups import at_once
 from tests.waiting import until
 
 

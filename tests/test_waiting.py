@@ -17,8 +17,8 @@ from leasehold.notices import Notices, StartDelayed
 from leasehold.processors.events import DeliverySettings, EventProcessor
 from leasehold.runtime import Runtime
 from leasehold.stores import open_store
-from leasehold.testing.clock import ManualClock
 from leasehold.waiting import SignalEvent, readable, sentence, when_there
+from leasehold_testkit.clock import ManualClock
 from tests.many_files import FIRST, many_files
 from tests.processor.plain import LeadingClock
 from tests.waiting import NEVER

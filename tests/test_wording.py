@@ -56,6 +56,7 @@ def test_lines_are_counted_from_one() -> None:
 def test_it_reads_the_sources_and_not_itself() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in files()}
     assert {"src/leasehold/waiting.py", "tests/waiting.py", "bench/run.py"} <= names
+    assert "testkit/src/leasehold_testkit/clock.py" in names
     assert not names & {"tests/wording.py", "tests/test_wording.py"}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.repository import ROOT
 
-FOLDERS = ("src", "tests", "bench", "examples")
+FOLDERS = ("src", "testkit", "tests", "bench", "examples")
 OWN = ("tests/wording.py", "tests/test_wording.py")
 """They hold the phrases."""
 PHRASES = {

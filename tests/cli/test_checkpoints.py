@@ -21,7 +21,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup
 from leasehold.stores import PipelineBinding, Store, open_store
 from leasehold.stores.base import SchemaKeeper
-from leasehold.testing.hubs.fixtures import numbered
+from leasehold_testkit.contracts.hubs.fixtures import numbered
 
 GROUP = ConsumerGroup("tests.example", "hub", "$Default")
 OTHER = ConsumerGroup("tests.example", "hub", "é / other")

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from leasehold.cli.app import app
 from leasehold.hubs import open_hub
 from leasehold.stores import open_store
-from leasehold.testing.hubs.fixtures import numbered
+from leasehold_testkit.contracts.hubs.fixtures import numbered
 from tests.hubs.kafka_cluster import Cluster
 
 pytestmark = pytest.mark.usefixtures("patient_kafka")

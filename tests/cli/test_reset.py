@@ -16,7 +16,7 @@ from leasehold.model import Checkpoint
 from leasehold.sinks import open_sink
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.stores import open_store
-from leasehold.testing.hubs.fixtures import numbered
+from leasehold_testkit.contracts.hubs.fixtures import numbered
 from tests.cli.set_aside import PIPELINE
 from tests.hubs.kafka_cluster import Cluster
 from tests.sinks.events import E, batch

@@ -15,12 +15,12 @@ from click.testing import CliRunner, Result
 
 from leasehold.cli.app import app
 from leasehold.cli.checkpoints.spark_folder import committed_places
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import UsageError
 from leasehold.hubs import open_hub
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.stores import open_store
-from leasehold.testing.hubs.fixtures import numbered
+from leasehold_testkit.contracts.hubs.fixtures import numbered
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.hubs.kafka_cluster import Cluster
 
 pytestmark = pytest.mark.usefixtures("patient_kafka")

@@ -22,7 +22,7 @@ from leasehold.operations.lag_times import GroupTimes, lag_times
 from leasehold.operations.progress import GroupProgress, group_progress
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 
 
 class Scene:

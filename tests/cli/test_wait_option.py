@@ -21,7 +21,7 @@ from leasehold.errors import StoreUnavailable
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.model import Checkpoint
 from leasehold.stores import open_store
-from leasehold.testing.stores.groups import new_group
+from leasehold_testkit.contracts.stores.groups import new_group
 from tests.stores.servers import RedisServer
 from tests.waiting import NEVER, PATIENCE, until
 

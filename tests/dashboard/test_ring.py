@@ -16,7 +16,7 @@ from leasehold.dashboard.view import Seen
 from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import UsageError
 from leasehold.operations.moves import Kind, Move
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.dashboard.looks import group, row
 from tests.waiting import PATIENCE
 

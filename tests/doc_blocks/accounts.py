@@ -45,7 +45,10 @@ ELSEWHERE = {
         "extending.md",
         "entry-points",
     ): "part of another package's pyproject.toml: tests/test_backends.py",
-    ("extending.md", "VIOLATION in step"): "what a simulation prints without a guard: tests/simulation/test_mutants.py",
+    (
+        "extending.md",
+        "VIOLATION in step",
+    ): "what a simulation prints without a guard: testkit/tests/simulation/test_mutants.py",
     ("kafka.md", "SASL_SSL"): "needs Azure; tests/peers/test_kafka_secured.py logs in to a broker by these variables",
     ("moving-in.md", "# as often as you like"): "needs a query's folder: tests/peers/test_spark_kafka.py imports one",
     (

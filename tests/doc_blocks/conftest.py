@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
+from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer
 from tests.doc_blocks.scene import Scene
 
 

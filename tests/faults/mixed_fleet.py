@@ -23,11 +23,11 @@ from urllib.parse import quote
 
 from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
 
-from leasehold.emulators.event_hubs import EventHubsServer
 from leasehold.errors import StoreUnavailable
 from leasehold.hubs import open_hub
 from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.stores import open_store
+from leasehold_testkit.emulators.event_hubs import EventHubsServer
 from tests.faults.fleet import GATE, PIPELINE, SINKS
 from tests.faults.instance import PATIENCE
 from tests.faults.mixed_worker import EXPIRATION, HUB, INTERVAL, NAMESPACE

@@ -19,7 +19,7 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from azure.storage.blob import ContainerClient
 
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_fleet import MixedFleet
 from tests.faults.mixed_worker import EXPIRATION, HUB, NAMESPACE

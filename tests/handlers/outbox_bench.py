@@ -18,7 +18,7 @@ from leasehold.hubs import open_hub
 from leasehold.hubs.log import LogHub
 from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.features import OUTBOX, require
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.handlers import flat
 from tests.handlers.batches import body, given, rows
 from tests.sinks.postgres import Place

@@ -14,7 +14,7 @@ import pytest
 from leasehold.handlers.answers import Effects
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.handlers import flat
 from tests.handlers.batches import given, rows
 from tests.sinks.postgres import Place

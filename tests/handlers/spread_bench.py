@@ -11,7 +11,7 @@ import pytest
 
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.handlers import flat
 from tests.handlers.batches import database, given
 

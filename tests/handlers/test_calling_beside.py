@@ -20,8 +20,8 @@ from leasehold.handlers.calling.processes import HandlerProcesses, _Process, nam
 from leasehold.handlers.calling.raised import GoesOn, RaisedElsewhere
 from leasehold.handlers.parking.left_behind import UNTOUCHED
 from leasehold.handlers.table import Retries
-from leasehold.testing.clock import ManualClock
 from leasehold.waiting import readable
+from leasehold_testkit.clock import ManualClock
 from tests.handlers.batches import given
 from tests.handlers.slow_handlers import told
 from tests.handlers.timed_calls import SHORT, Giving, Process, event, is_gone, numbers, timed

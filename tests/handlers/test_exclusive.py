@@ -22,7 +22,7 @@ from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.log.hub import LogHub
 from leasehold.leases import EntityLeases
 from leasehold.stores.memory.leases import MemoryLeaseStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.handlers import flat
 from tests.handlers.batches import given, rows
 from tests.waiting import NEVER, PATIENCE, take, until

@@ -10,7 +10,7 @@ import pytest
 from leasehold.handlers import in_hand
 from leasehold.handlers.contract import Key
 from leasehold.handlers.in_hand import InHand, patience_of
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.waiting import NEVER, PATIENCE, until
 
 A, B, C = ("a",), ("b",), ("c",)

@@ -27,7 +27,7 @@ from leasehold.processors.events import Handlers
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.features import PARKING, require
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.handlers import flat
 from tests.handlers.batches import database, overtaken_once, rows
 from tests.waiting import until

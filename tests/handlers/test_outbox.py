@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from leasehold import Event
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import ConfigError, HubUnavailable
 from leasehold.handlers import outbox
 from leasehold.handlers.answers import Effects, Emit
@@ -35,6 +34,7 @@ from leasehold.processors.events.stopping import StopReason
 from leasehold.sinks.beside.outbox.contract import OutboxCounts
 from leasehold.sinks.features import FORGETTING, REJECTED, require
 from leasehold.sinks.rules.fence import Watermark
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.handlers.batches import rows
 from tests.handlers.outbox_bench import Bench, bench, outbox_of, sent
 from tests.handlers.processes import started, writable

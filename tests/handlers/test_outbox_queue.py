@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from leasehold.emulators.amqp.limits import Limits
-from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import SchemaMismatch
 from leasehold.handlers.answers import Effects, Emit
 from leasehold.handlers.publishing import ID, publisher_at
 from leasehold.queues import NewMessage, QueueMessage, SendsMessages, open_queue
 from leasehold.sinks.beside.outbox.contract import WaitingEvent
+from leasehold_testkit.emulators.amqp.limits import Limits
+from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer
 from tests.handlers.batches import rows
 from tests.handlers.outbox_bench import Bench, outbox_of
 from tests.queues.conftest import server, url

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from leasehold.emulators.amqp.conditions import ARGUMENT_ERROR, NOT_ALLOWED
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
-from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.handlers.answers import Effects, Emit
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.queues.service_bus import queue as of_service_bus
+from leasehold_testkit.emulators.amqp.conditions import ARGUMENT_ERROR, NOT_ALLOWED
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS, close_at_once
 from tests.handlers.batches import rows
 from tests.handlers.outbox_bench import Bench, outbox_of, sent

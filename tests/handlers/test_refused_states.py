@@ -15,7 +15,7 @@ from leasehold.handlers import Writes
 from leasehold.handlers.answers import Effects, Gone, Row
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable, Retries
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.handlers import flat
 from tests.handlers.batches import given, rows
 from tests.sinks.postgres import Place

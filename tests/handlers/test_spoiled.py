@@ -24,8 +24,8 @@ from leasehold.processors.events import Handlers
 from leasehold.sinks import open_sink
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.features import MESSAGES, PARKING, REJECTED, require
-from leasehold.testing.sinks.fixtures import UPSERT
-from leasehold.testing.sinks.messages import STATES, parked
+from leasehold_testkit.contracts.sinks.fixtures import UPSERT
+from leasehold_testkit.contracts.sinks.messages import STATES, parked
 from tests.handlers.batches import given
 from tests.handlers.handler_program import OFTEN
 from tests.waiting import until

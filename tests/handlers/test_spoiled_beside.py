@@ -18,8 +18,8 @@ from leasehold.sinks import open_sink
 from leasehold.sinks.beside.messages.contract import MessageOutcome
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.features import MESSAGES, PARKING, require
-from leasehold.testing.sinks.fixtures import UPSERT
-from leasehold.testing.sinks.messages import REMEMBER, STATES, change, message, parked
+from leasehold_testkit.contracts.sinks.fixtures import UPSERT
+from leasehold_testkit.contracts.sinks.messages import REMEMBER, STATES, change, message, parked
 from tests.handlers.batches import given, rows
 
 NO_TEXT = "CAST(x'ff' AS TEXT)"

@@ -20,7 +20,7 @@ from leasehold.handlers.calling.crossing import read_call
 from leasehold.handlers.contract import EntityEvent, EntityHandler
 from leasehold.handlers.table import HandledTable
 from leasehold.processors.events.stopping import StopReason
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.handlers import flat
 from tests.handlers.batches import body, given, rows
 from tests.handlers.slow_handlers import told

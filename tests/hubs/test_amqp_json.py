@@ -16,8 +16,17 @@ from hypothesis import strategies as st
 
 from leasehold.azure import amqp_json
 from leasehold.azure.sections import VALUE, SectionReader
-from leasehold.emulators.amqp import types as amqp
-from leasehold.emulators.amqp.types import Array, Char, Decimal32, Decimal64, Decimal128, Described, Symbol, encode
+from leasehold_testkit.emulators.amqp import types as amqp
+from leasehold_testkit.emulators.amqp.types import (
+    Array,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Symbol,
+    encode,
+)
 from tests.hubs.unreadable import BODIES, BY_NO_CLIENT, VALUES
 
 _SECTION = 0x77

@@ -24,9 +24,6 @@ pytest.importorskip("azure.eventhub")
 from azure.eventhub._pyamqp.receiver import ReceiverLink
 
 from leasehold.config import OwnershipSettings
-from leasehold.emulators.amqp.messages import Message, data_message
-from leasehold.emulators.amqp.types import Described, ULong, encode
-from leasehold.emulators.event_hubs import EventHubsServer, Limits, MemoryHub, Work
 from leasehold.errors import ConfigError, HubUnavailable, SchemaMismatch
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import offset_of
@@ -38,8 +35,11 @@ from leasehold.hubs.event_hubs.url import VARIABLE, Address, read_url, without_s
 from leasehold.model import EARLIEST, Checkpoint, Event
 from leasehold.processors.events import DeliverySettings, EventProcessor, Handlers
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.hubs.contracts import HubContract
-from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
+from leasehold_testkit.contracts.hubs.contracts import HubContract
+from leasehold_testkit.contracts.hubs.fixtures import bodies_of, numbered, rows_of
+from leasehold_testkit.emulators.amqp.messages import Message, data_message
+from leasehold_testkit.emulators.amqp.types import Described, ULong, encode
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, Limits, MemoryHub, Work
 from tests.azure_clients import LEAVES_SOCKETS, close_at_once
 from tests.stores.proxy import Proxy
 from tests.waiting import NEVER, PATIENCE, until

@@ -16,15 +16,15 @@ pytest.importorskip("azure.eventhub")
 
 from azure.eventhub._pyamqp._decode import decode_payload
 
-from leasehold.emulators.amqp.messages import Message as Sent
-from leasehold.emulators.amqp.types import Described, Symbol, ULong, encode
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.event_hubs.decoding import UNREADABLE, decode
 from leasehold.hubs.event_hubs.events import batch_of
 from leasehold.hubs.event_hubs.url import VARIABLE
-from leasehold.testing.hubs.fixtures import rows_of
+from leasehold_testkit.contracts.hubs.fixtures import rows_of
+from leasehold_testkit.emulators.amqp.messages import Message as Sent
+from leasehold_testkit.emulators.amqp.types import Described, Symbol, ULong, encode
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.unreadable import (
     ANNOTATIONS,

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("azure.eventhub")
 
 from leasehold.config import OwnershipSettings
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import PartitionTaken, ReaderDisconnected
 from leasehold.hubs import open_hub
 from leasehold.hubs.event_hubs.events import Message
@@ -29,7 +28,8 @@ from leasehold.spark.plan.reading import ReadFor
 from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.hubs.fixtures import numbered
+from leasehold_testkit.contracts.hubs.fixtures import numbered
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.waiting import NEVER, PATIENCE, until
 

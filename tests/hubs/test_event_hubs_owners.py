@@ -15,7 +15,6 @@ pytest.importorskip("azure.eventhub")
 from azure.eventhub._pyamqp.receiver import ReceiverLink
 
 from leasehold.config import OwnershipSettings
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import ConfigError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import owner_reads
@@ -29,7 +28,8 @@ from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.reading import ReadFor, read_ranges, shared_hub
 from leasehold.stores import open_store
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.hubs.fixtures import numbered
+from leasehold_testkit.contracts.hubs.fixtures import numbered
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.waiting import NEVER, PATIENCE
 

@@ -14,15 +14,15 @@ pytest.importorskip("azure.eventhub")
 
 from azure.eventhub._pyamqp.sender import SenderLink
 
-from leasehold.emulators.amqp.connection import Connection
-from leasehold.emulators.amqp.links import Delivered, Request
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub, Work
 from leasehold.errors import SchemaMismatch
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.event_hubs import events, together
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.model import Event
-from leasehold.testing.hubs.fixtures import rows_of
+from leasehold_testkit.contracts.hubs.fixtures import rows_of
+from leasehold_testkit.emulators.amqp.connection import Connection
+from leasehold_testkit.emulators.amqp.links import Delivered, Request
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub, Work
 from tests.azure_clients import LEAVES_SOCKETS, close_at_once
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)

@@ -36,8 +36,8 @@ from leasehold.model import Event, EventPosition, PositionKind
 from leasehold.processors.events import EventProcessor, Handlers
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.reading import read_ranges
-from leasehold.testing.hubs.contracts import HubContract
-from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
+from leasehold_testkit.contracts.hubs.contracts import HubContract
+from leasehold_testkit.contracts.hubs.fixtures import bodies_of, numbered, rows_of
 from tests.hubs.kafka_cluster import Cluster
 from tests.hubs.kafka_hubs import numbers, opened, waits
 from tests.hubs.kafka_messages import ODD_NAMES, check_odd_headers, produce_odd_headers, produced

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from leasehold.hubs import open_hub
 from leasehold.hubs.kafka import times
 from leasehold.hubs.kafka.times import retention_of
-from leasehold.testing.hubs.fixtures import numbered
+from leasehold_testkit.contracts.hubs.fixtures import numbered
 from tests.hubs.kafka_cluster import Cluster
 from tests.hubs.kafka_configs import ConfigRelay
 from tests.waiting import PATIENCE

@@ -28,9 +28,9 @@ from leasehold.hubs.log.hub import Keyless, LogHub
 from leasehold.hubs.log.partitioning import partition_of
 from leasehold.hubs.log.payload import STORED_BYTES, STORED_ROWS
 from leasehold.model import Event, EventPosition, PartitionProperties, PositionKind
-from leasehold.testing.clock import ManualClock
-from leasehold.testing.hubs.contracts import HubContract
-from leasehold.testing.hubs.fixtures import bodies_of, numbered, rows_of
+from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.contracts.hubs.contracts import HubContract
+from leasehold_testkit.contracts.hubs.fixtures import bodies_of, numbered, rows_of
 from tests.hubs.log_files import write_format_1
 from tests.waiting import PATIENCE
 

@@ -19,7 +19,7 @@ from leasehold.hubs.log.format import BatchRow
 from leasehold.hubs.log.hub import LogHub
 from leasehold.hubs.log.payload import checked, decoded, payloads
 from leasehold.model import EventPosition, PartitionProperties, PositionKind
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.hubs import flips
 from tests.hubs.flips import events, table
 from tests.hubs.log_files import FORMAT_1_IDENTITY, sent, write_format_1

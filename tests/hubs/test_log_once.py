@@ -13,7 +13,7 @@ from leasehold.hubs import SendsOnce
 from leasehold.hubs.log.hub import LogHub
 from leasehold.hubs.log.once import FEWEST_FORGOTTEN, FORGET
 from leasehold.model import Event
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 
 DAY = 86_400.0
 

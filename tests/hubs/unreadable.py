@@ -6,7 +6,7 @@ import struct
 
 from hypothesis import strategies as st
 
-from leasehold.emulators.amqp.types import Described, Symbol, Timestamp, ULong, encode
+from leasehold_testkit.emulators.amqp.types import Described, Symbol, Timestamp, ULong, encode
 
 HEADER, ANNOTATIONS, PROPERTIES, STATED, DATA, SEQUENCE, VALUE, FOOTER = (0x70, *range(0x72, 0x79))
 

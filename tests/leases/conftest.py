@@ -13,7 +13,7 @@ from leasehold.clock import Clock
 from leasehold.errors import StoreUnavailable
 from leasehold.leases import EntityLeases
 from leasehold.stores.memory.leases import MemoryLeaseStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 
 Opens = Callable[..., EntityLeases]
 

@@ -18,7 +18,7 @@ from leasehold.leases.keeper import _BROKEN, _clear
 from leasehold.leases.lease import GIVEN_UP
 from leasehold.leases.times import lease_times
 from leasehold.stores.memory.leases import MemoryLeaseStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.leases.conftest import Opens, WayTo
 from tests.waiting import NEVER, PATIENCE, until
 

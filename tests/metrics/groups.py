@@ -16,7 +16,7 @@ from leasehold.model import BEFORE_FIRST, Checkpoint, Ownership, Presence
 from leasehold.operations.group_watch import GroupSnapshot, GroupWatch, WatchedGroup
 from leasehold.sinks.base import TableContents
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 
 EXPIRATION, WINDOW = 30.0, 120.0
 

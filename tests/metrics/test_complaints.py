@@ -16,7 +16,7 @@ from leasehold.metrics.instance import InstanceMetrics
 from leasehold.model import PartitionProperties
 from leasehold.notices import LossReason, Notices, OwnershipClaimed, OwnershipLost, StoreCalled
 from leasehold.operations.verdicts import Verdict
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.metrics.groups import Group, of, samples
 
 

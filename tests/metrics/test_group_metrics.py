@@ -28,7 +28,7 @@ from leasehold.operations.verdicts import Verdict
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.beside.outbox.contract import OutboxCounts
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.metrics.groups import Group, of, samples
 from tests.waiting import PATIENCE
 

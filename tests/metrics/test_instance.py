@@ -41,7 +41,7 @@ from leasehold.notices import (
 )
 from leasehold.processors.events import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
 from leasehold.runtime import Runtime
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.metrics.groups import samples
 from tests.metrics.scraper import get
 from tests.processor.plain import DELIVERY, SETTINGS, Handler, LeadingClock, TellingStore, caught_up, log, send

@@ -20,10 +20,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from leasehold.cli.checkpoints.spark_folder import committed_places
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.runtime import Runtime
 from leasehold.spark import EntityTable, EventHubsConnector, Writing, open_session
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 
 HUB, PARTITIONS = "flights", 2
 SECRET = f"Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=bG9jYWw=;EntityPath={HUB}"

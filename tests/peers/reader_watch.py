@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from leasehold.emulators.event_hubs import EventHubsServer
+from leasehold_testkit.emulators.event_hubs import EventHubsServer
 
 _EVERY = 0.02
 

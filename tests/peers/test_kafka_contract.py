@@ -10,8 +10,8 @@ import pytest
 
 from leasehold.errors import HubUnavailable
 from leasehold.hubs import Hub, open_hub
-from leasehold.testing.hubs.contracts import HubContract
-from leasehold.testing.hubs.fixtures import bodies_of, numbered
+from leasehold_testkit.contracts.hubs.contracts import HubContract
+from leasehold_testkit.contracts.hubs.fixtures import bodies_of, numbered
 from tests.peers.kafka_broker import Cluster
 from tests.waiting import until
 

@@ -16,7 +16,7 @@ from leasehold.hubs import open_hub
 from leasehold.notices import Notices, StartDelayed
 from leasehold.processors.events import EventBatch, EventProcessor, Handlers, PartitionContext
 from leasehold.runtime import Runtime
-from leasehold.testing.hubs.fixtures import numbered
+from leasehold_testkit.contracts.hubs.fixtures import numbered
 from tests.faults.fleet import Fleet
 from tests.faults.instance import Instance
 from tests.peers.kafka_broker import Cluster

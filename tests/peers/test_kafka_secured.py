@@ -9,7 +9,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # i
 
 from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError, may_pass
 from leasehold.hubs import open_hub
-from leasehold.testing.hubs.fixtures import bodies_of, numbered
+from leasehold_testkit.contracts.hubs.fixtures import bodies_of, numbered
 from tests.certificates import Authority
 from tests.peers.kafka_secured import PASSWORD, READER, WRITER, SecuredCluster
 

@@ -22,8 +22,8 @@ from leasehold.operations.progress import group_progress
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.reading import read_ranges, shared_hub
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.clock import ManualClock
-from leasehold.testing.hubs.fixtures import bodies_of, numbered
+from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.contracts.hubs.fixtures import bodies_of, numbered
 from tests.peers.kafka_broker import Cluster
 from tests.waiting import PATIENCE, until
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB
 from tests.peers.maven import EVENT_HUBS_PROCESSOR, java_program

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB
 from tests.node_packages import install, node

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB, NAMESPACE
 from tests.peers.watched_fleet import PARTITIONS, WatchedFleet, at_default_times, courses

@@ -16,7 +16,7 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 
 from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB
 from tests.peers.rust_programs import built

@@ -20,8 +20,8 @@ from leasehold.postgres.connections import Connections
 from leasehold.sinks import TableSpec
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.stores import open_lease_store, open_store
-from leasehold.testing.stores.groups import at_once, new_group
-from leasehold.testing.stores.ownership_records import claim, records
+from leasehold_testkit.contracts.stores.groups import at_once, new_group
+from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.peers.debian import environment, unpacked
 from tests.ports import free_port
 from tests.sinks.events import E, batch

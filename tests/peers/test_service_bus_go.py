@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
+from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from tests.peers.go_programs import built
 
 pytestmark = [pytest.mark.peers, pytest.mark.xdist_group("go")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
+from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from tests.peers.maven import java_program
 
 pytestmark = [pytest.mark.peers, pytest.mark.xdist_group("java")]

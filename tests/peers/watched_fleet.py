@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.emulators.event_hubs import EventHubsServer
+from leasehold_testkit.emulators.event_hubs import EventHubsServer
 from tests.faults.instance import PATIENCE
 from tests.faults.mixed_fleet import MixedFleet
 from tests.faults.mixed_worker import EXPIRATION

@@ -35,7 +35,7 @@ from leasehold.runtime import Runtime
 from leasehold.stores import Store
 from leasehold.stores.base import PipelineBinding, StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ from leasehold.model import Checkpoint, ConsumerGroup, Ownership, OwnershipListi
 from leasehold.notices import CycleFailed
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.campaigns import first
 from tests.processor.fleet import GROUP, DriftingClock, Hub, Instance, TroubledStore, unavailable
 

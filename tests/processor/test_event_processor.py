@@ -30,7 +30,7 @@ from leasehold.processors.events.delivery import AHEAD_BYTES
 from leasehold.processors.events.error_reports import PASSED, TOLD_AGAIN, ErrorReports
 from leasehold.stores import Store, open_store
 from leasehold.stores.sqlite.store import SqliteStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.processor import plain
 from tests.processor.plain import (
     DELIVERY,

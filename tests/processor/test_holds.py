@@ -11,8 +11,8 @@ import pytest
 
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership
 from leasehold.ownership.holds import Hold, Holds
-from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores.groups import at_once
+from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.contracts.stores.groups import at_once
 
 GROUP = ConsumerGroup("n", "h")
 

@@ -13,7 +13,7 @@ from leasehold.ownership import PartitionManager
 from leasehold.runtime import Runtime
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.processor.fleet import GROUP, SETTINGS, Hub
 
 THEIRS = "5c8e4a52-0d0c-4b0f-9d8e-27f3b1e2a001"

@@ -33,7 +33,7 @@ from leasehold.ownership import PartitionManager
 from leasehold.runtime import Runtime
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.readable import read
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 
 GROUP = ConsumerGroup("n", "h")
 

@@ -14,7 +14,7 @@ from leasehold.queues.service_bus.prompt import PromptTransport
 from leasehold.queues.service_bus.url import Address
 from tests.queue_processor.accounts import LOGS, logs, read_logs, sqlite_in
 from tests.queues.conftest import server
-from tests.service_bus.servers import FAST, servicebus
+from tests.queues.servers import FAST, servicebus
 from tests.sinks.postgres import Place
 
 __all__ = ["server"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.emulators.service_bus.addresses import CBS
-from leasehold.emulators.service_bus.serving import QueueClient
 from leasehold.stores import open_lease_store
+from leasehold_testkit.emulators.service_bus.addresses import CBS
+from leasehold_testkit.emulators.service_bus.serving import QueueClient
 
 
 class CountedLeases:

@@ -11,7 +11,7 @@ import pytest
 from leasehold.queues import QueueMessage
 from leasehold.queues.locks import Answered, LockTimes, LockTrust
 from leasehold.queues.service_bus.queue import ServiceBusQueue
-from tests.service_bus.servers import LOCK, Server
+from tests.queues.servers import LOCK, Server
 from tests.waiting import until
 
 OFTEN = 0.02  # seconds between two renewals, at least

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.handlers.contract import EntityEvent
 from leasehold.leases import EntityLeases
 from leasehold.processors.queues import QueueDelivery, QueueProcessor, work
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.counted import CountedLeases, count_service
 from tests.queue_processor.runs import bodies, running
 from tests.queues.conftest import url
+from tests.queues.servers import connected, receive
 from tests.repository import ROOT
-from tests.service_bus.servers import connected, receive
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS

@@ -23,14 +23,14 @@ from typing import Any
 
 import pytest
 
-from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.queues import open_queue
+from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.campaign_worker import EVERY, FAILS
 from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.pauses import LEASE, SESSIONS, pause
 from tests.queues.conftest import url
-from tests.service_bus.servers import Message, connected
+from tests.queues.servers import Message, connected
 from tests.sinks.postgres import Place
 from tests.waiting import PATIENCE, take, until
 

@@ -22,7 +22,7 @@ from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.runs import QUICK, running
 from tests.queues.conftest import url
 from tests.queues.messages import bodies, received
-from tests.service_bus.servers import Server
+from tests.queues.servers import Server
 from tests.waiting import NEVER, PATIENCE, until
 
 pytestmark = LEAVES_SOCKETS

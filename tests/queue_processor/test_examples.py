@@ -17,7 +17,7 @@ import pytest
 
 from leasehold.errors import LeaseholdError
 from leasehold.leases import EntityLeases
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.cli.served import serving
 from tests.handlers.processes import expire_leases
 from tests.repository import ROOT

@@ -15,7 +15,7 @@ from leasehold.clock import SystemClock
 from leasehold.errors import StoreUnavailable
 from leasehold.leases import EntityLeases
 from leasehold.processors.queues.kept_leases import KEPT, LONGEST, KeptLeases
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.queue_processor.counted import CountedLeases
 from tests.waiting import NEVER, PATIENCE, until
 

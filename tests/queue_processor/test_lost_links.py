@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import QueueUnavailable
 from leasehold.queues import Queue, QueueMessage, open_queue
+from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queues.conftest import url
 from tests.waiting import until

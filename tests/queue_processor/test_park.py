@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.errors import SinkUnavailable, UsageError
 from leasehold.handlers.contract import EntityEvent, Reject, Retry
 from leasehold.leases import EntityLeases
@@ -23,12 +22,13 @@ from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import Message, connected, send
+from tests.queues.servers import Message, connected, send
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS

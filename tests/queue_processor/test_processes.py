@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.emulators.service_bus import ServiceBusServer
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.pauses import LEASE, SESSIONS, pause

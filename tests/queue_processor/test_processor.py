@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from leasehold.clock import SystemClock
-from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.errors import ConfigError, SinkError, UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
@@ -24,6 +23,7 @@ from leasehold.leases import EntityLeases
 from leasehold.processors.queues import QueueDelivery, QueueProcessor
 from leasehold.processors.queues.content import Content, ContentReader
 from leasehold.queues import QueueMessage, open_queue
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.former_calls import formerly
 from tests.handlers.conftest import calls
@@ -34,7 +34,7 @@ from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.locks_renewed import Renewals
 from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import Message, Server, connected, send
+from tests.queues.servers import Message, Server, connected, send
 from tests.waiting import NEVER, PATIENCE, take, until
 
 __all__ = ["calls", "timed"]

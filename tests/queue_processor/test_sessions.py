@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.errors import ConfigError, SinkError
 from leasehold.handlers.contract import EntityEvent
 from leasehold.processors.queues import QueueDelivery, QueueProcessor
 from leasehold.queues import open_queue
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.conftest import Accounts
 from tests.queue_processor.locks_renewed import Renewals
 from tests.queue_processor.runs import QUICK, running
 from tests.queues.conftest import url
-from tests.service_bus.servers import Server
+from tests.queues.servers import Server
 from tests.waiting import PATIENCE, until
 
 pytestmark = LEAVES_SOCKETS

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.errors import UsageError
 from leasehold.handlers.contract import EntityEvent
 from leasehold.leases import EntityLeases
@@ -21,6 +20,7 @@ from leasehold.processors.queues.messages_in_hand import HeldMessage
 from leasehold.queues import QueueMessage
 from leasehold.queues.locks import LockTrust
 from leasehold.sinks.beside.messages.contract import MessageChange
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
 from tests.queue_processor.runs import QUICK, bodies, running

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from leasehold.queues import QueueMessage
 from leasehold.queues.service_bus.queue import ServiceBusQueue
+from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 from tests.azure_clients import close_at_once
-from tests.service_bus.servers import Server
+from tests.queues.servers import Server
 from tests.waiting import NEVER, until
 
 logging.getLogger("azure").setLevel(logging.CRITICAL)

@@ -19,10 +19,6 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaError
 
 from leasehold.cli.app import app
-from leasehold.emulators.amqp.limits import Limits
-from leasehold.emulators.amqp.types import Described, Symbol, ULong, encode
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
-from leasehold.emulators.service_bus import QueueSettings, ServiceBusServer
 from leasehold.errors import HubUnavailable, LeaseholdError, QueueUnavailable
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.log.hub import LogHub
@@ -30,11 +26,15 @@ from leasehold.operations.bridging import Bridge, Bridged
 from leasehold.queues import QueueMessage, open_queue
 from leasehold.queues.keys import key_by
 from leasehold.queues.service_bus import queue as of_service_bus
+from leasehold_testkit.emulators.amqp.limits import Limits
+from leasehold_testkit.emulators.amqp.types import Described, Symbol, ULong, encode
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.kafka_cluster import Cluster
 from tests.queues.conftest import url
 from tests.queues.messages import received
-from tests.service_bus.servers import Message, Server, connected, put, send
+from tests.queues.servers import Message, Server, connected, put, send
 from tests.waiting import NEVER, PATIENCE, until
 
 pytestmark = [LEAVES_SOCKETS, pytest.mark.usefixtures("drains")]

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.queues import Queue, open_queue
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queues.conftest import url
 from tests.queues.messages import received
-from tests.service_bus.servers import Message, connected, send
+from tests.queues.servers import Message, connected, send
 
 pytestmark = [LEAVES_SOCKETS, pytest.mark.usefixtures("drains")]
 

@@ -11,18 +11,18 @@ import pytest
 from azure.servicebus._pyamqp.receiver import ReceiverLink
 
 from leasehold.backends import masked
-from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.emulators.service_bus.serving import QueueClient
 from leasehold.errors import ConfigError, QueueUnavailable, may_pass
 from leasehold.queues import Queue, QueueMessage, open_queue
 from leasehold.queues.service_bus import queue as of_service_bus
 from leasehold.queues.service_bus import url as addresses
 from leasehold.queues.service_bus.queue import ServiceBusQueue
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
+from leasehold_testkit.emulators.service_bus.serving import QueueClient
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.counted import count_service
 from tests.queues.conftest import url
 from tests.queues.messages import bodies, received
-from tests.service_bus.servers import Message, Server, connected, send
+from tests.queues.servers import Message, Server, connected, send
 from tests.waiting import NEVER, PATIENCE, until
 
 pytestmark = LEAVES_SOCKETS

@@ -11,13 +11,13 @@ from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiveMode
 from azure.servicebus._pyamqp._decode import decode_payload
 from hypothesis import given
 
-from leasehold.emulators.amqp.types import Described, ULong, encode
-from leasehold.emulators.service_bus import ServiceBusServer
-from leasehold.emulators.service_bus.content import content_of
 from leasehold.queues import open_queue
 from leasehold.queues.service_bus import prompt
 from leasehold.queues.service_bus.decoding import decode
 from leasehold.queues.service_bus.queue import ServiceBusQueue, _message
+from leasehold_testkit.emulators.amqp.types import Described, ULong, encode
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
+from leasehold_testkit.emulators.service_bus.content import content_of
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.unreadable import (
     BEFORE_A_BODY,

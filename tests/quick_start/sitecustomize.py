@@ -2,7 +2,7 @@
 
 Spark has its Python workers, and the process behind each streaming query, import PySpark from `pyspark.zip`. It has the
 modules that the package beside it has, and nothing that is compiled: each process compiles them anew, which is half a
-second of CPU. The tests start some hundreds. `tests/conftest.py` puts this folder on PYTHONPATH.
+second of CPU. The tests start some hundreds. `conftest.py` of the repository puts this folder on PYTHONPATH.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from leasehold.sinks.sqlite import identities, inserts, memory
 from leasehold.sinks.sqlite import sink as sqlite_sink
 from leasehold.sinks.sqlite.session import prepare
 from leasehold.sinks.sqlite.sink import SqliteSink
-from leasehold.testing.sinks.duplicates import Sent, known_by
-from leasehold.testing.sinks.fixtures import APPEND, Row
-from leasehold.testing.sinks.fixtures import batch as batch_of
-from leasehold.testing.sinks.fixtures import read as read_whole
+from leasehold_testkit.contracts.sinks.duplicates import Sent, known_by
+from leasehold_testkit.contracts.sinks.fixtures import APPEND, Row
+from leasehold_testkit.contracts.sinks.fixtures import batch as batch_of
+from leasehold_testkit.contracts.sinks.fixtures import read as read_whole
 from tests.sinks.events import E, batch, last_of_keys, sink
 from tests.sinks.processes import behind, die, killed_in
 from tests.sinks.ranges import of, read

@@ -11,7 +11,7 @@ import pytest
 
 from leasehold.sinks import Sink, TableSpec
 from leasehold.sinks.postgres.transaction import PostgresTransaction
-from leasehold.testing.sinks import (
+from leasehold_testkit.contracts.sinks import (
     DuplicatesContract,
     ForgettingContract,
     MessagesContract,

@@ -13,8 +13,8 @@ from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN, Known, Seen, Verdict, digest, judge
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.sqlite.sink import SqliteSink
-from leasehold.testing.sinks.duplicates import FAR_AHEAD, Sent, known_by
-from leasehold.testing.sinks.fixtures import APPEND, HUB, batch, read
+from leasehold_testkit.contracts.sinks.duplicates import FAR_AHEAD, Sent, known_by
+from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, batch, read
 from tests.sinks import events
 from tests.sinks.events import E, look
 from tests.sinks.sqlite_writer import apply_two, killed

@@ -18,7 +18,7 @@ from leasehold.model import ConsumerGroup
 from leasehold.sinks import Sink, TableSpec, open_sink
 from leasehold.sinks.rules.fence import Range, Watermark, plan
 from leasehold.store_choice import TablePlaces
-from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, batch, read
+from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, batch, read
 from tests.sinks.events import look, run
 from tests.sinks.postgres import Place
 

@@ -50,8 +50,8 @@ from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.related import Related
 from leasehold.sinks.sqlite.sink import SqliteSink
-from leasehold.testing.sinks.fixtures import asked
-from leasehold.testing.sinks.methods import wrong_with
+from leasehold_testkit.contracts.sinks.fixtures import asked
+from leasehold_testkit.contracts.sinks.methods import wrong_with
 from tests.repository import ROOT
 from tests.sinks.plain import plain
 
@@ -171,7 +171,7 @@ def test_a_suite_is_skipped_by_the_name_of_what_is_not_said(lacking: Sink) -> No
 SUITES = """
 import pytest
 from leasehold.sinks.features import CONTENTS, PARKING
-from leasehold.testing.sinks import ParkingContract, SinkContract
+from leasehold_testkit.contracts.sinks import ParkingContract, SinkContract
 from tests.sinks.plain import PlainSink
 
 class Boasting(PlainSink):

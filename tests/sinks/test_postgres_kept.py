@@ -19,9 +19,9 @@ from leasehold.sinks.beside.forgetting import Forgotten, Retention
 from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.transaction import PostgresTransaction
-from leasehold.testing.sinks.duplicates import Sent, known_by
-from leasehold.testing.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read, table_of
-from leasehold.testing.sinks.rejected import event
+from leasehold_testkit.contracts.sinks.duplicates import Sent, known_by
+from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read, table_of
+from leasehold_testkit.contracts.sinks.rejected import event
 from tests.campaigns import first
 from tests.handlers.batches import body, given
 from tests.handlers.handler_program import balance

@@ -16,8 +16,8 @@ from leasehold.postgres.connections import Connections
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.stores import open_lease_store, open_store
-from leasehold.testing.stores.groups import new_group
-from leasehold.testing.stores.ownership_records import claim
+from leasehold_testkit.contracts.stores.groups import new_group
+from leasehold_testkit.contracts.stores.ownership_records import claim
 from tests.sinks.events import SCHEMA, E, batch
 from tests.sinks.postgres import FLIGHTS
 from tests.stores.servers import PostgresServer

@@ -21,7 +21,7 @@ from leasehold.sinks.postgres.session import Session
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staging import Staging, encode
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.sinks.events import E, batch, lacking_chunks
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.waiting import PATIENCE, until

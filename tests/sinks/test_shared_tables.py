@@ -11,7 +11,7 @@ import pytest
 from leasehold.sinks.beside.session import Kind
 from leasehold.sinks.beside.tables import ALWAYS, WHEN_NEEDED, SharedTable
 from leasehold.sinks.sqlite.sink import SqliteSink
-from leasehold.testing.sinks.fixtures import UPSERT
+from leasehold_testkit.contracts.sinks.fixtures import UPSERT
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place
 

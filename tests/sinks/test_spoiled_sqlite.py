@@ -13,7 +13,7 @@ from leasehold.errors import AlreadyInUse, OwnerLevelWentBack, SinkError
 from leasehold.sinks import open_sink
 from leasehold.sinks.beside import watermarks
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, batch, read
+from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, batch, read
 
 NO_TEXT = "CAST(x'ff' AS TEXT)"
 

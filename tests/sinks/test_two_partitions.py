@@ -13,7 +13,7 @@ from leasehold.sinks import Sink, TableSpec
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult, Selection
 from leasehold.sinks.features import REJECTED, require
 from leasehold.sinks.rules.table import BatchResult
-from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, batch, read
+from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, batch, read
 from tests.sinks.databases import OnPostgres, OnSqlite
 
 REJECTING = replace(UPSERT, on_two_partitions="reject")

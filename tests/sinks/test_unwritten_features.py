@@ -15,7 +15,7 @@ from leasehold.sinks.features import ALL, CONTENTS, REJECTED
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.transaction import SqliteTransaction
-from leasehold.testing.sinks.fixtures import UPSERT, Row, batch
+from leasehold_testkit.contracts.sinks.fixtures import UPSERT, Row, batch
 
 METHODS = {name: method for name, method in vars(UnwrittenFeatures).items() if not name.startswith("_")}
 

@@ -12,7 +12,7 @@ import pytest
 
 from leasehold.errors import SinkError
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row, batch, read
+from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, batch, read
 from tests.sinks.postgres import Place
 
 SPEC: TableSpec = UPSERT

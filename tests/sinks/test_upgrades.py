@@ -21,10 +21,10 @@ from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table import BatchResult
 from leasehold.sinks.sqlite.sink import SqliteSink
-from leasehold.testing.sinks.duplicates import Sent, known_by
-from leasehold.testing.sinks.fixtures import UPSERT, Row
-from leasehold.testing.sinks.fixtures import batch as batch_of
-from leasehold.testing.sinks.fixtures import read as read_whole
+from leasehold_testkit.contracts.sinks.duplicates import Sent, known_by
+from leasehold_testkit.contracts.sinks.fixtures import UPSERT, Row
+from leasehold_testkit.contracts.sinks.fixtures import batch as batch_of
+from leasehold_testkit.contracts.sinks.fixtures import read as read_whole
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 from tests.sinks.processes import FORKED, exit_code, started
 from tests.sinks.ranges import of, read

@@ -17,7 +17,7 @@ from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.spark.handlers.committing import CommittingTable
 from leasehold.spark.handlers.lanes import Lane
 from leasehold.spark.handlers.tasks import EventOfPartition, answers
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 
 
 @entity(keys=["account"])

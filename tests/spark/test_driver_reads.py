@@ -24,7 +24,7 @@ from leasehold.spark.loop.watch import CANCEL_PATIENCE, Watch
 from leasehold.spark.plan.failures import sort_failure
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.table.of_loop import batch_id
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.spark.evaluations import FENCE, Collected, evaluating, make_hub, order
 from tests.waiting import PATIENCE, until
 

@@ -16,11 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 pytest.importorskip("azure.eventhub")
 
-from leasehold.emulators.amqp.messages import Message, data_message
-from leasehold.emulators.amqp.types import Described, Timestamp, ULong, encode
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.runtime import Runtime
 from leasehold.spark import EntityTable, RowRules
+from leasehold_testkit.emulators.amqp.messages import Message, data_message
+from leasehold_testkit.emulators.amqp.types import Described, Timestamp, ULong, encode
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 
 _VALUE = 0x77
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 pytest.importorskip("azure.eventhub")
 
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.faults.mixed_fleet import MixedFleet
 from tests.faults.mixed_worker import HUB, NAMESPACE
 from tests.stores.azurite import Azurite

@@ -18,7 +18,7 @@ from leasehold.spark.loop.orders import task_order
 from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.loop.tasks import ReadSpec, Tally, run_task
 from leasehold.spark.plan.share import Share
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.spark.places import QUICK
 from tests.waiting import NEVER, until
 

@@ -17,11 +17,11 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from conftest import place as postgres_place
 from leasehold.cli.app import app
 from leasehold.errors import ConfigError, HandlerUnavailable
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark.handlers.of_file import HandledOfFile
-from tests.conftest import place as postgres_place
 from tests.handlers.orders import rows, totals
 from tests.sinks.postgres import Place
 from tests.spark.handled_runs import Running, batch, both, folder, opened, send

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from conftest import place as postgres_place
 from leasehold.hubs.log.hub import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
-from tests.conftest import place as postgres_place
 from tests.handlers.orders import rows, totals
 from tests.sinks.postgres import Place
 from tests.spark.handled_runs import Running, batch, both, folder, opened, opened_as, send

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from conftest import place as postgres_place
 from leasehold.errors import ConfigError, StoreUnavailable, UsageError
 from leasehold.handlers import Failures, Spread
 from leasehold.handlers.contract import EntityEvent, Reject, entity
@@ -30,7 +31,6 @@ from leasehold.sinks.rules.table import BatchResult
 from leasehold.spark import EntityTable, HandledOnSpark, MicroBatches
 from leasehold.spark.loop.between import Between
 from leasehold.stores.memory import MemoryLeaseStore
-from tests.conftest import place as postgres_place
 from tests.handlers.orders import rows
 from tests.repository import ROOT
 from tests.sinks.postgres import Place

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from conftest import place as postgres_place
 from leasehold.handlers import handled_table
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.spark.handlers.of_file import HandledOfFile
-from tests.conftest import place as postgres_place
 from tests.handlers.orders import rows
 from tests.sinks.postgres import Place
 from tests.spark.handled_runs import Running, both, folder, opened

@@ -17,7 +17,7 @@ from leasehold.spark.loop.poison import FEW, TooMuchPoison, allowed, halves, sif
 from leasehold.spark.plan.failures import FailureKind, pause_before_retry, sort_failure, tells_of_cancelling
 from leasehold.spark.plan.offsets import ReadRange, Weights, next_waited, share
 from leasehold.spark.table.of_loop import batch_id
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 
 # Shares
 

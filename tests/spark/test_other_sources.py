@@ -13,7 +13,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import ConfigError, HubError, SchemaMismatch
 from leasehold.hubs import open_hub
 from leasehold.hubs.event_hubs.url import VARIABLE
@@ -23,6 +22,7 @@ from leasehold.sinks.rules.fence import Watermark
 from leasehold.spark import EntityTable, EventHubsConnector, RowRules, SparkKafkaSource
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import schema_of
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.hubs.kafka_cluster import Cluster
 from tests.sinks.events import look, run

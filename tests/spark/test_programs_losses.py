@@ -29,7 +29,7 @@ def lose_blocks(spark: SparkSession) -> None:
 def test_a_partition_stolen_between_two_tables_that_lost_persisted_rows(spark: SparkSession, tmp_path: Path) -> None:
     """The second table gets what a second reader of the partition is given, and the rest at its next owner's."""
     pytest.importorskip("azure.eventhub")
-    from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
+    from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
     from tests.spark.thieves import Thief
 
     with EventHubsServer({"eh": MemoryHub(1)}) as server:

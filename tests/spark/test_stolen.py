@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 pytest.importorskip("azure.eventhub")
 
-from leasehold.emulators.event_hubs import EventHubsServer, MemoryHub
 from leasehold.errors import LeaseholdError
 from leasehold.model import Event
 from leasehold.spark import EntityTable, MicroBatches, Writing
+from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.spark.places import QUICK
 from tests.spark.thieves import Thief
 

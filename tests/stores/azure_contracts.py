@@ -13,8 +13,8 @@ import pytest
 
 from leasehold.model import ConsumerGroup
 from leasehold.stores import Store
-from leasehold.testing.stores import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
-from leasehold.testing.stores.groups import FEWER_WORDS, groups_alike, new_group
+from leasehold_testkit.contracts.stores import CheckpointStoreContract, LinearizableOwnership, OwnershipStoreContract
+from leasehold_testkit.contracts.stores.groups import FEWER_WORDS, groups_alike, new_group
 from tests.waiting import until
 
 PAGE = 80

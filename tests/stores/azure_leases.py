@@ -17,8 +17,8 @@ from leasehold.clock import Clock
 from leasehold.stores.azure.access import BLOB, TABLE, read_url
 from leasehold.stores.azure.blob_leases import BlobLeaseStore
 from leasehold.stores.azure.table_leases import TableLeaseStore
-from leasehold.testing.stores import LinearizableLeases
-from leasehold.testing.stores.lease_fixtures import LeaseFixtures, Names
+from leasehold_testkit.contracts.stores import LinearizableLeases
+from leasehold_testkit.contracts.stores.lease_fixtures import LeaseFixtures, Names
 from tests.stores.azurite import Azurite
 from tests.stores.opened import closing_all
 from tests.stores.proxy import Proxy

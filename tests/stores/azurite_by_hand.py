@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from leasehold.testing.clock import ManualClock
+from leasehold_testkit.clock import ManualClock
 from tests.stores.azurite import Azurite, started
 
 _CLOCK = Path(__file__).with_name("azurite_clock.js")

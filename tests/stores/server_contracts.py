@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 
 from leasehold.stores import open_lease_store, open_store
-from leasehold.testing.stores import (
+from leasehold_testkit.contracts.stores import (
     CheckpointStoreContract,
     LeaseHoldsContract,
     LeaseTimesContract,

@@ -19,7 +19,7 @@ from leasehold.stores import open_store
 from leasehold.stores.azure.access import BLOB, TABLE, read_url
 from leasehold.stores.azure.names import ANY_CASE, LOWER, blob_folder, decode, encode, table_key
 from leasehold.stores.azure.old_checkpoints import old_checkpoints
-from leasehold.testing.stores.groups import HOSTILE_NAMES
+from leasehold_testkit.contracts.stores.groups import HOSTILE_NAMES
 from tests.stores.azurite import Azurite
 
 HIDDEN = "c2VjcmV0LWtleQ=="

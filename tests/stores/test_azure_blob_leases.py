@@ -11,8 +11,8 @@ import pytest
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
 from leasehold.stores.azure.blob_leases import BlobLeaseStore
-from leasehold.testing.stores import LeaseHoldsContract, LeaseTimesAtOnce
-from leasehold.testing.stores.groups import ending_by_itself
+from leasehold_testkit.contracts.stores import LeaseHoldsContract, LeaseTimesAtOnce
+from leasehold_testkit.contracts.stores.groups import ending_by_itself
 from tests.stores.azure_leases import AzureLeaseHistories, LeasePlace, OnAzurite, place_for_leases
 from tests.stores.azurite import Azurite
 from tests.stores.proxy import Proxy

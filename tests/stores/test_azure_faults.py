@@ -16,8 +16,8 @@ from leasehold.stores.azure.access import BLOB, TABLE, read_url
 from leasehold.stores.azure.blob import BlobStore
 from leasehold.stores.azure.table import TableStore
 from leasehold.stores.base import PipelineBinding, SchemaKeeper
-from leasehold.testing.stores.groups import ending_by_itself
-from leasehold.testing.stores.ownership_records import claim, records
+from leasehold_testkit.contracts.stores.groups import ending_by_itself
+from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.stores.azurite import ACCOUNT, KEY, Azurite, started
 from tests.stores.proxy import Proxy
 from tests.waiting import NEVER

@@ -23,8 +23,8 @@ from leasehold.stores.azure.calls import Calls, Deadline, Leased
 from leasehold.stores.azure.checkpoints import CheckpointRecords
 from leasehold.stores.azure.layout import Properties, Stored, read_level
 from leasehold.stores.azure.records import Address, Area
-from leasehold.testing.stores.groups import new_group
-from leasehold.testing.stores.ownership_records import records
+from leasehold_testkit.contracts.stores.groups import new_group
+from leasehold_testkit.contracts.stores.ownership_records import records
 from tests.processor.plain import log
 from tests.stores.azurite import Azurite
 from tests.waiting import NEVER, until

@@ -23,8 +23,8 @@ from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 from leasehold.errors import StoreError
 from leasehold.model import Ask, Checkpoint, Presence
 from leasehold.stores import PipelineBinding, open_lease_store, open_store
-from leasehold.testing.stores.groups import new_group
-from leasehold.testing.stores.ownership_records import claim
+from leasehold_testkit.contracts.stores.groups import new_group
+from leasehold_testkit.contracts.stores.ownership_records import claim
 from tests.stores.azurite import ACCOUNT, KEY, Azurite
 from tests.waiting import NEVER
 

@@ -15,7 +15,7 @@ from leasehold.errors import StoreUnavailable
 from leasehold.stores.azure.calls import Deadline
 from leasehold.stores.azure.lease_entities import LARGEST_TRANSACTION, EntityWrite, Row, packed
 from leasehold.stores.azure.table_leases import TableLeaseStore
-from leasehold.testing.stores import LeaseHoldsContract
+from leasehold_testkit.contracts.stores import LeaseHoldsContract
 from tests.stores.azure_leases import AzureLeaseHistories, LeasePlace, OnAzurite, place_for_leases
 from tests.stores.azurite import Azurite
 from tests.stores.opened import closing_all

@@ -13,8 +13,8 @@ from leasehold.model import Ask, ConsumerGroup, Presence
 from leasehold.stores import open_store
 from leasehold.stores.azure.calls import Deadline
 from leasehold.stores.azure.lease_entities import PARTITION
-from leasehold.testing.stores import LeaseTimesContract
-from leasehold.testing.stores.lease_fixtures import LONG
+from leasehold_testkit.contracts.stores import LeaseTimesContract
+from leasehold_testkit.contracts.stores.lease_fixtures import LONG
 from tests.stores.azure_leases import LeasePlace, OnAzurite, place_for_leases
 from tests.stores.azurite_by_hand import AzuriteByHand, by_hand
 from tests.stores.opened import closing_all

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.stores import Store, open_store
-from leasehold.testing.stores.groups import new_group
+from leasehold_testkit.contracts.stores.groups import new_group
 from tests.stores.azurite import Azurite
 from tests.stores.instances import hold_all, manager
 from tests.stores.servers import PostgresServer, RedisServer

@@ -13,9 +13,9 @@ import redis
 
 from leasehold.errors import StoreError
 from leasehold.stores import open_lease_store, open_store
-from leasehold.testing.stores import CheckpointStoreContract, LeaseHoldsContract, OwnershipStoreContract
-from leasehold.testing.stores.groups import new_group
-from leasehold.testing.stores.ownership_records import claim
+from leasehold_testkit.contracts.stores import CheckpointStoreContract, LeaseHoldsContract, OwnershipStoreContract
+from leasehold_testkit.contracts.stores.groups import new_group
+from leasehold_testkit.contracts.stores.ownership_records import claim
 from tests.stores.servers import PostgresServer, RedisServer
 from tests.waiting import NEVER
 

@@ -12,9 +12,9 @@ from leasehold.model import Checkpoint, ConsumerGroup
 from leasehold.stores import open_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
-from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract
-from leasehold.testing.stores.ownership_records import claim, records
+from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.contracts.stores import CheckpointStoreContract, OwnershipStoreContract
+from leasehold_testkit.contracts.stores.ownership_records import claim, records
 
 
 class TestOwnership(OwnershipStoreContract):

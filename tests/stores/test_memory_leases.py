@@ -10,8 +10,8 @@ from leasehold.errors import ConfigError
 from leasehold.stores import open_lease_store
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.memory.leases import MemoryLeaseStore
-from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores import LeaseStoreContract
+from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.contracts.stores import LeaseStoreContract
 
 
 class TestLeases(LeaseStoreContract):

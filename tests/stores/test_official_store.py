@@ -27,7 +27,7 @@ from leasehold.runtime import Runtime
 from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure.blob import BlobStore
 from leasehold.stores.base import PipelineBinding
-from leasehold.testing.stores.ownership_records import claim, records
+from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.processor.fleet import Hub
 from tests.stores.azurite import Azurite
 from tests.waiting import NEVER

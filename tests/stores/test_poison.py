@@ -26,7 +26,7 @@ from leasehold.stores.azure.table import TableRecords
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.names import LONGEST_NAME
 from leasehold.stores.readable import unreadable
-from leasehold.testing.stores.poisoned import Poison, PoisonedStoreContract, Spoil
+from leasehold_testkit.contracts.stores.poisoned import Poison, PoisonedStoreContract, Spoil
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
 from tests.waiting import NEVER

@@ -21,8 +21,8 @@ from leasehold.stores.base import SchemaChange
 from leasehold.stores.postgres.leases import PostgresLeaseStore
 from leasehold.stores.postgres.schema import STORES, Component, Schema
 from leasehold.stores.postgres.store import PostgresStore
-from leasehold.testing.stores.groups import at_once, new_group
-from leasehold.testing.stores.ownership_records import claim, records
+from leasehold_testkit.contracts.stores.groups import at_once, new_group
+from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.stores.opened import answers
 from tests.stores.server_contracts import (
     ServerCheckpoints,

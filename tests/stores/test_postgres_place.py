@@ -15,8 +15,8 @@ from leasehold.postgres.place import RELATIONS, qualified
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.postgres.schema import LEASES, STORES
 from leasehold.stores.table_versions import tables
-from leasehold.testing.stores.groups import new_group
-from leasehold.testing.stores.ownership_records import claim
+from leasehold_testkit.contracts.stores.groups import new_group
+from leasehold_testkit.contracts.stores.ownership_records import claim
 from tests.stores.servers import PostgresServer
 from tests.waiting import NEVER
 

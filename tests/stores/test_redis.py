@@ -21,8 +21,8 @@ from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.base import PipelineBinding, SchemaChange
 from leasehold.stores.redis.leases import RedisLeaseStore
 from leasehold.stores.redis.store import RedisStore
-from leasehold.testing.stores.groups import at_once, groups_alike, new_group
-from leasehold.testing.stores.ownership_records import claim, records
+from leasehold_testkit.contracts.stores.groups import at_once, groups_alike, new_group
+from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.stores.proxy import Proxy
 from tests.stores.redis_cluster import cluster_of_one
 from tests.stores.server_contracts import (

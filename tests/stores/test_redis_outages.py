@@ -13,8 +13,8 @@ from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Ask, Checkpoint, Presence
 from leasehold.stores.redis.leases import RedisLeaseStore
 from leasehold.stores.redis.store import RedisStore
-from leasehold.testing.stores.groups import ending_by_itself, new_group
-from leasehold.testing.stores.ownership_records import claim, records
+from leasehold_testkit.contracts.stores.groups import ending_by_itself, new_group
+from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.stores.opened import answers
 from tests.stores.redis_cluster import cluster_of_one, serves
 from tests.stores.servers import RedisServer

@@ -21,8 +21,8 @@ from leasehold.model import Checkpoint, Presence
 from leasehold.stores import PipelineBinding, open_existing, open_lease_store, open_store
 from leasehold.stores.sqlite.layout import SCHEMA as SQLITE_STORES
 from leasehold.stores.table_versions import tables
-from leasehold.testing.stores.groups import new_group
-from leasehold.testing.stores.ownership_records import claim, records
+from leasehold_testkit.contracts.stores.groups import new_group
+from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.stores.servers import PostgresServer
 from tests.waiting import NEVER
 

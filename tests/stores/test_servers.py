@@ -21,9 +21,9 @@ from leasehold.errors import MissingDependency, StoreUnavailable
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, Presence
 from leasehold.stores import Store, open_lease_store, open_store
 from leasehold.stores.base import PipelineBinding
-from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores.groups import ending_by_itself, new_group
-from leasehold.testing.stores.ownership_records import records
+from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.contracts.stores.groups import ending_by_itself, new_group
+from leasehold_testkit.contracts.stores.ownership_records import records
 from tests.stores.instances import hold_all, manager
 from tests.stores.opened import answers
 from tests.stores.servers import PostgresServer, RedisServer

@@ -23,9 +23,9 @@ from leasehold.model import Checkpoint, ConsumerGroup, Ownership
 from leasehold.stores import open_store
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.sqlite.store import SqliteStore
-from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores import CheckpointStoreContract, OwnershipStoreContract
-from leasehold.testing.stores.ownership_records import claim, records
+from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.contracts.stores import CheckpointStoreContract, OwnershipStoreContract
+from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.stores.opened import answers
 from tests.waiting import NEVER, until
 

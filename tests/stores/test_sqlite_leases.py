@@ -18,8 +18,8 @@ from leasehold.errors import StoreError
 from leasehold.model import Checkpoint, ConsumerGroup, Lease
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.sqlite.leases import SqliteLeaseStore
-from leasehold.testing.clock import ManualClock
-from leasehold.testing.stores import LeaseStoreContract
+from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.contracts.stores import LeaseStoreContract
 from tests.waiting import NEVER, until
 
 

@@ -42,7 +42,6 @@ OF_EXTRAS = {
     "metrics": ["leasehold.metrics"],
     "otel": ["leasehold.tracing"],
     "dashboard": ["leasehold.dashboard", "leasehold.cli.dashboard_server"],
-    "testing": ["leasehold.testing.stores", "leasehold.testing.hubs", "leasehold.testing.sinks"],
 }
 """What each extra is for. Stores on Azure need no PyArrow, and Event Hubs do: docs/pipelines.md says so."""
 

@@ -22,9 +22,12 @@ from leasehold._version import __version__
 from leasehold.cli.options.logs import logger, logs_json
 from leasehold.cli.options.standard_files import open_standard_files
 from leasehold.cli.stop_signals import end_at_next_interrupt, raise_at_interrupt
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, UsageError
 from leasehold.logs import of_error
 from leasehold.printable import drop_unread_output, printable_lines
+
+KIT = "leasehold.commands"
+"""The entry point group in which the test kit, a package of its own, names its commands."""
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "send": ("leasehold.cli.send:send", "Send the rows of files to a hub, as events."),
@@ -65,14 +68,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Take checkpoints out of a store, or put them in.",
     ),
     "leases": ("leasehold.cli.leases:leases", "Show who holds which lease, or free one whose holder is gone."),
-    "serve": (
-        "leasehold.cli.serve:serve",
-        "Serve an embedded log, or queues, to Azure's clients.",
-    ),
-    "simulate": ("leasehold.cli.simulate:simulate", "Simulate a fleet: replay a seed, or measure and draw a scenario."),
+    "serve": (KIT, "Serve an embedded log, or queues, to Azure's clients."),
+    "simulate": (KIT, "Simulate a fleet: replay a seed, or measure and draw a scenario."),
     "demo": ("leasehold.cli.demo.command:demo", "Run the main job on a million real events, and check the result."),
 }
-"""Each subcommand: where it is, and the first sentence of its help."""
+"""Each subcommand: where it is (a module and a name, or `KIT`), and the first sentence of its help."""
 
 
 class App(click.Group):
@@ -84,7 +84,10 @@ class App(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        place = COMMANDS[cmd_name][0]
+        if place == KIT:
+            return _of_kit(cmd_name)
+        module, _, name = place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
@@ -116,6 +119,18 @@ class App(click.Group):
             text = f"{type(error).__name__}: {error}\nThis is not an error that was foreseen: --debug shows where."
             _print(ctx, text, error)
             ctx.exit(1)
+
+
+def _of_kit(name: str) -> click.Command:
+    """The command that the test kit has under this name. Raises `UsageError` where the kit is not installed."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=KIT, name=name):
+        command: click.Command = point.load()
+        return command
+    raise UsageError(
+        f"leasehold {name} is a command of the test kit, which is not installed: pip install leasehold-testkit"
+    )
 
 
 def _print(ctx: click.Context, text: str, error: BaseException) -> None:

@@ -6,7 +6,7 @@ raises the error that names the sink, the feature and what to do.
 
 A protocol has the methods of a feature, and the rules of each; a class need not name it. EVOLUTION and DUPLICATES have
 no methods of their own: `apply` acts on `TableSpec.schema_evolution` and `Batch.identities`. Handlers need STATES and
-PARKING, and some of them VERSIONS, RELATED or OUTBOX as well. `leasehold.testing.sinks` has the suites.
+PARKING, and some of them VERSIONS, RELATED or OUTBOX as well. `leasehold_testkit.contracts.sinks` has the suites.
 """
 
 from __future__ import annotations

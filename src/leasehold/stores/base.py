@@ -1,7 +1,7 @@
 """What a store promises: ownership and checkpoints, each under rules of its own (leases: `lease_base.py`).
 
 The two protocols may be served by different backends. Each sentence in their docstrings has a test in
-`leasehold.testing.stores`. Every method may raise `StoreUnavailable`; after that the write may or may not
+`leasehold_testkit.contracts.stores`. Every method may raise `StoreUnavailable`; after that the write may or may not
 have happened, and the caller finds out by listing. No method waits longer than the store's time-out.
 """
 

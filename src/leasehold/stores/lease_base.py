@@ -19,7 +19,7 @@ NUL; up to 10,000 keys in one call. Anything else is refused with a `ConfigError
 Losing is a value: what was not won, or was lost before, is not in the result. Every method may raise
 `StoreUnavailable`; after that the write may or may not have happened, and `holders` tells. No method waits
 longer than the store's time-out; with `native_leases` that is the time-out of one key. Each sentence has a
-test in `leasehold.testing.stores`.
+test in `leasehold_testkit.contracts.stores`.
 """
 
 from __future__ import annotations
