@@ -1,4 +1,4 @@
-"""Wheel and source distribution: built, checked, and the wheel alone in an environment that has nothing else."""
+"""Wheels and source distributions of Leasehold and its test kit: built, checked, and in fresh environments."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def called(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with both, as `make dist` makes them."""
+    """A folder with all four, as `make dist` makes them."""
     folder = tmp_path_factory.mktemp("dist")
-    called(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    for project in (ROOT, ROOT / "testkit"):
+        called(sys.executable, "-m", "build", "--outdir", folder, project, cwd=folder)
     return folder
 
 
@@ -34,16 +35,16 @@ def programs(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the programs of a fresh environment are, into which the wheel was installed, with Spark and a Java."""
     folder = tmp_path_factory.mktemp("fresh")
     called(sys.executable, "-m", "venv", folder, cwd=folder)
-    [wheel] = built.glob("*.whl")
+    [wheel] = built.glob("leasehold-*.whl")
     called(folder / "bin" / "python", "-m", "pip", "install", "--quiet", f"{wheel}[spark,java]", cwd=folder)
     return folder / "bin"
 
 
-def test_wheel_and_source_pass_the_checks_of_an_index(built: Path) -> None:
+def test_wheels_and_sources_pass_the_checks_of_an_index(built: Path) -> None:
     files = sorted(built.iterdir())
-    assert [file.suffix for file in files] == [".whl", ".gz"]
+    assert [file.suffix for file in files] == [".whl", ".gz", ".whl", ".gz"]
     said = called(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=built)
-    assert said.count("PASSED") == 2
+    assert said.count("PASSED") == 4
 
 
 def test_the_wheel_alone_explains_its_commands(programs: Path, tmp_path: Path) -> None:
@@ -53,3 +54,9 @@ def test_the_wheel_alone_explains_its_commands(programs: Path, tmp_path: Path) -
 
 def test_the_wheel_alone_makes_a_table_of_a_file(programs: Path, tmp_path: Path) -> None:
     run([block for block in blocks() if block.section <= LAST_QUICK], tmp_path, programs)
+
+
+def test_the_wheel_of_the_test_kit_adds_its_commands(built: Path, tmp_path: Path) -> None:
+    called(sys.executable, "-m", "venv", tmp_path, cwd=tmp_path)
+    called(tmp_path / "bin" / "python", "-m", "pip", "install", "--quiet", *built.glob("*.whl"), cwd=tmp_path)
+    assert "seed 5: no violation" in called(tmp_path / "bin" / "leasehold", "simulate", "--seed", "5", cwd=tmp_path)

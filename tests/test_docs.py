@@ -13,8 +13,11 @@ import pytest
 from leasehold.cli.app import COMMANDS
 from tests.repository import ROOT
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench" / "README.md"]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += [ROOT / folder / "README.md" for folder in ("bench", "testkit")]
 SOURCE = ROOT / "src" / "leasehold"
+ROOMS = {"The rooms": SOURCE, "The test kit": ROOT / "testkit" / "src" / "leasehold_testkit"}
+"""Sections of CONTRIBUTING, and whose rooms each of them names."""
 WITHOUT_NEWS = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
 """The environment of a build that prints nothing about other generators."""
 
@@ -40,15 +43,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
-def test_the_rooms_of_contributing_are_there_and_no_other() -> None:
+@pytest.mark.parametrize(("section", "source"), ROOMS.items(), ids=str)
+def test_the_rooms_of_contributing_are_there_and_no_other(section: str, source: Path) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rooms = re.search(r"^## The rooms$(.*?)^\*\*", text, flags=re.MULTILINE | re.DOTALL)
+    rooms = re.search(rf"^##+ {section}$(.*?)^(##|\*\*)", text, flags=re.MULTILINE | re.DOTALL)
     assert rooms
     named = {name for row in re.findall(r"^\| (`.*?) \|", rooms[1], flags=re.MULTILINE) for name in _names(row)}
-    there = {f"{each.name}/" for each in SOURCE.iterdir() if (each / "__init__.py").is_file()}
-    there |= {each.name for each in SOURCE.glob("*.py") if not each.name.startswith("_")}
+    there = {f"{each.name}/" for each in source.iterdir() if (each / "__init__.py").is_file()}
+    there |= {each.name for each in source.glob("*.py") if not each.name.startswith("_")}
     named |= set(_names(" ".join(re.findall(r"^\| `pipeline_file\.py` \|.*$", rooms[1], flags=re.MULTILINE))))
     assert named == there
+
+
+def test_the_files_that_contributing_names_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     paths = re.findall(r"`((?:balancing|sinks|ownership|spark|stores|hubs|tests)/[\w/.]+\.py)`", text)
     assert len(paths) > 10
     assert [

@@ -33,9 +33,6 @@ FORMER = (
     ("leasehold.spark.session.endings", "Terminated"),
     ("leasehold.stores.base", "OwnershipStore"),
     ("leasehold.stores.lease_base", "LeaseStore"),
-    ("leasehold_testkit.contracts.event_hubs", "EventHubsServer"),
-    ("leasehold_testkit.contracts.event_hubs", "MemoryHub"),
-    ("leasehold_testkit.contracts.simulation", "run_seed"),
 )
 """Where README, docs and examples found names in earlier commits, besides the modules that are public now."""
 
@@ -93,7 +90,7 @@ def examples() -> Iterator[tuple[str, str]]:
     """The programs that users are shown: those of `examples`, and what README and docs have in fences."""
     for file in sorted((ROOT / "examples").glob("*.py")):
         yield file.name, file.read_text(encoding="utf-8")
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for page in [ROOT / "README.md", ROOT / "testkit" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for fence in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             yield page.name, fence
 

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "bench/README.md": "benchmarks.md",
     "deploy/README.md": "deploy.md",
     "examples/README.md": "examples.md",
+    "testkit/README.md": "testkit.md",
 }
 """Pages outside `docs/`, and where they are on the site."""
 

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli import app as app_module
-from leasehold.cli.app import COMMANDS, app
+from leasehold.cli.app import COMMANDS, KIT, app
 from leasehold.errors import ConfigError
 from leasehold.hubs.log import LogHub
 from tests.campaigns import first
@@ -78,6 +78,17 @@ def test_the_demo_of_a_bare_install_says_what_to_install() -> None:
     ran = leasehold("demo")
     assert ran.returncode == 1
     assert "pip install 'leasehold[demo]'" in " ".join(ran.stderr.split())
+
+
+@pytest.mark.parametrize("name", [name for name, (place, _) in COMMANDS.items() if place == KIT])
+def test_a_command_of_the_test_kit_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **asked: ())
+    ran = CliRunner().invoke(app, [name, "--help"])
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr == (
+        f"leasehold: leasehold {name} is a command of the test kit, which is not installed: "
+        "pip install leasehold-testkit\n"
+    )
 
 
 def test_every_command_with_a_pipeline_file_takes_values_over_it() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.repository import ROOT
 
-PAGES = [ROOT / "README.md", *(ROOT / each / "README.md" for each in ("deploy", "examples"))]
+PAGES = [ROOT / "README.md", *(ROOT / each / "README.md" for each in ("deploy", "examples", "testkit"))]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 

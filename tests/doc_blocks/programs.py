@@ -318,6 +318,12 @@ PROGRAMS = (
     Program("stores.md", 'open_lease_store("memory://docs")'),
     Program("table.md", "BodyReader("),
     Program(
+        "testkit/README.md",
+        "LeaseStoreContract",
+        lambda scene: scene.write("my_package.py", "class MyLeaseStore: ..."),
+        after="assert TestLeases.store",
+    ),
+    Program(
         "watching.md",
         "serve_metrics(processor.notices",
         _all(_sends("events.db", ["a", "b"]), _sends("flights.db", DELAYS)),

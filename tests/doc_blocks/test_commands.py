@@ -153,6 +153,11 @@ def test_a_simulation_is_replayed_and_drawn(scene: Scene) -> None:
     assert (scene.folder / "join.svg").read_text().startswith("<svg")
 
 
+def test_the_commands_of_the_test_kit_run(scene: Scene) -> None:
+    run(scene, "testkit/README.md", "leasehold simulate --seed 17", lambda: "until Ctrl-C" in scene.printed)
+    assert "seed 17: no violation" in scene.printed
+
+
 def test_checkpoints_are_taken_out_and_put_in(pipelines: Scene, place: Place) -> None:
     line = json.loads(block("stores.md", '"namespace": "log"').text)
     assert {*line} == {*["namespace", "hub", "consumerGroup", "partition", "sequenceNumber", "offset", "ownerLevel"]}

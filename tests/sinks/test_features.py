@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -50,9 +49,7 @@ from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.related import Related
 from leasehold.sinks.sqlite.sink import SqliteSink
-from leasehold_testkit.contracts.sinks.fixtures import asked
 from leasehold_testkit.contracts.sinks.methods import wrong_with
-from tests.repository import ROOT
 from tests.sinks.plain import plain
 
 SPEC = TableSpec(name="orders", pipeline="p", keys=("id",))
@@ -85,24 +82,6 @@ def test_what_our_sinks_give_has_the_methods_of_its_contract(tmp_path: Path) -> 
     sink = SqliteSink(tmp_path / "t.db", SPEC)
     given = ((sink.rejected_rows, RejectedRows), (sink.outbox, Outbox), (sink.parked_messages, ParkedMessages))
     assert [what for thing, protocol in given for what in wrong_with(thing, protocol)] == []
-
-
-def test_a_missing_method_and_one_with_other_arguments_are_found() -> None:
-    class Half:
-        def check_parked(self, twice: bool) -> None: ...
-
-        def parked_entities(self, hub: str, partition: str, more: int = 0) -> None: ...
-
-        def parked_rows(self, selection: object) -> None: ...
-
-    found = [*wrong_with(Half(), PARKING.protocol)]
-    assert [what.partition(" cannot")[0] for what in found] == [
-        "Half.check_parked",
-        "Half lacks KeepsParked.parked_events",
-        "Half.parked_rows",
-        "Half lacks KeepsParked.hurry_parked",
-        "Half lacks KeepsParked.drop_parked",
-    ]
 
 
 def test_a_method_that_is_called_like_one_of_ours_does_not_count(lacking: Sink) -> None:
@@ -161,42 +140,6 @@ def test_the_error_says_what_the_feature_is_and_what_to_do(lacking: Sink) -> Non
 def test_what_a_sink_only_may_have_is_done_without(lacking: Sink) -> None:
     check_there(lacking)
     assert check_related(lacking, []) == frozenset()
-
-
-def test_a_suite_is_skipped_by_the_name_of_what_is_not_said(lacking: Sink) -> None:
-    with pytest.raises(pytest.skip.Exception, match="PlainSink does not have the feature PARKING"):
-        asked(lacking, PARKING)
-
-
-SUITES = """
-import pytest
-from leasehold.sinks.features import CONTENTS, PARKING
-from leasehold_testkit.contracts.sinks import ParkingContract, SinkContract
-from tests.sinks.plain import PlainSink
-
-class Boasting(PlainSink):
-    features = frozenset({PARKING, CONTENTS})
-
-class TestNothingSaid(ParkingContract):
-    @pytest.fixture
-    def open_table(self, tmp_path):
-        return lambda spec: PlainSink(tmp_path / "t.db", spec)
-
-class TestTooMuchSaid(SinkContract):
-    @pytest.fixture
-    def open_table(self, tmp_path):
-        return lambda spec: Boasting(tmp_path / "t.db", spec)
-"""
-
-
-def test_a_suite_skips_what_is_not_said_and_fails_what_is_said_and_not_there(tmp_path: Path) -> None:
-    (tmp_path / "test_suites.py").write_text(SUITES)
-    run = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-k", "NothingSaid or all_methods"]
-    ran = subprocess.run([*run, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "PlainSink does not have the feature PARKING" in ran.stdout
-    assert "Boasting lacks KeepsParked.check_parked" in ran.stdout
-    assert "Boasting lacks TellsContents.contents" in ran.stdout
-    assert re.search(r"^1 failed, \d+ skipped", ran.stdout, re.MULTILINE), ran.stdout
 
 
 def test_asking_needs_no_arrow() -> None:

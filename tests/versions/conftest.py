@@ -30,7 +30,8 @@ class Interpreter:
     def environment(self) -> dict[str, str]:
         """What its programs get: this checkout, and none of what leads PySpark to another Python."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-        return {**kept, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+        paths = (ROOT / "src", ROOT / "testkit" / "src", ROOT)
+        return {**kept, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def run(self, *words: str | Path, folder: Path = ROOT, timeout: float = 280) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""

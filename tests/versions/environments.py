@@ -3,7 +3,7 @@
 With another PySpark: made as `docs/spark.md` says for a machine that has its Spark already, PySpark first, then the
 plain package and what it needs beside it. A Java that this Spark runs on comes from PyPI where the machine has none.
 With another Python, or the lowest versions of all dependencies: made as `make test` makes its own. An environment is
-made anew when `pyproject.toml` has changed since. What cannot be made is skipped on a laptop, with the reason, and
+made anew when a `pyproject.toml` has changed since. What cannot be made is skipped on a laptop, with the reason, and
 fails where `CI` is set.
 """
 
@@ -30,7 +30,7 @@ BESIDE = tuple(of(["pyarrow", "pandas"], "spark"))
 """What a machine with a Spark of its own needs beside the plain package; docs/spark.md has the same words."""
 _FOR_TESTS = (
     *of(["azure-eventhub", "confluent-kafka"], "azure", "kafka"),
-    *of(["hypothesis", "psutil", "pytest", "pytest-timeout"], "testing", "dev"),
+    *of(["hypothesis", "psutil", "pytest", "pytest-timeout"], "dev"),
 )
 _FIND_JAVA = (
     "from leasehold.spark.session.java import find_java; "
@@ -55,15 +55,16 @@ def python_of(base: Path, version: str) -> Path:
 def python_with_lowest() -> Path:
     """The interpreter of an environment with the lowest versions that `pyproject.toml` allows users.
 
-    But for PySpark, of which the oldest has an environment of its own, and pytest, whose newer one other tools ask for.
+    But for PySpark, of which the oldest has an environment of its own.
     """
-    return _kept("lowest", lambda folder: _make_whole(folder, Path(sys.executable), *lowest("pyspark", "pytest")))
+    return _kept("lowest", lambda folder: _make_whole(folder, Path(sys.executable), *lowest("pyspark")))
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> Path:
     folder = ROOT / ".venvs" / name
     complete = folder / "complete"
-    settings = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + Path(__file__).read_bytes()).hexdigest()
+    read = (ROOT / "pyproject.toml", ROOT / "testkit" / "pyproject.toml", Path(__file__))
+    settings = hashlib.sha256(b"".join(path.read_bytes() for path in read)).hexdigest()
     folder.parent.mkdir(exist_ok=True)
     with locked(folder.parent / "lock"):
         if not complete.exists() or complete.read_text() != settings:
@@ -92,7 +93,7 @@ def _make_with_spark(folder: Path, spark: Release) -> None:
 def _make_whole(folder: Path, base: Path, *stated: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     _run(str(base), "-m", "venv", str(folder))
-    _install(folder / "bin" / "python", "-e", f"{ROOT}[dev]", *stated)
+    _install(folder / "bin" / "python", "-e", f"{ROOT}[dev]", "-e", str(ROOT / "testkit"), *stated)
 
 
 def _install(python: Path, *requirements: str) -> None:

@@ -1,4 +1,4 @@
-"""Other Pythons, the lowest versions of all dependencies, and each extra by itself."""
+"""Other Pythons, the lowest versions of all dependencies, each extra by itself, and the test kit."""
 
 from __future__ import annotations
 
@@ -44,6 +44,11 @@ OF_EXTRAS = {
     "dashboard": ["leasehold.dashboard", "leasehold.cli.dashboard_server"],
 }
 """What each extra is for. Stores on Azure need no PyArrow, and Event Hubs do: docs/pipelines.md says so."""
+OF_KIT = [
+    *("leasehold_testkit.contracts.stores", "leasehold_testkit.contracts.hubs", "leasehold_testkit.contracts.sinks"),
+    *("leasehold_testkit.emulators.event_hubs.log_store", "leasehold_testkit.emulators.service_bus"),
+    *("leasehold_testkit.simulation", "leasehold_testkit.simulation.handlers"),
+]
 
 
 def others() -> list[str]:
@@ -101,10 +106,22 @@ def test_each_extra_is_among_those() -> None:
 
 @pytest.mark.parametrize("extra", OF_EXTRAS)
 def test_an_extra_by_itself(extra: str, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "alone"], check=True)
-    python = str(tmp_path / "alone" / "bin" / "python")
+    imported_alone([f"{ROOT}[{extra}]"], OF_EXTRAS[extra], tmp_path)
+
+
+def test_the_test_kit_by_itself(tmp_path: Path) -> None:
+    imported_alone([str(ROOT), str(ROOT / "testkit")], OF_KIT, tmp_path)
+    leasehold = tmp_path / "alone" / "bin" / "leasehold"
+    done = subprocess.run([leasehold, "simulate", "--seed", "5"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def imported_alone(installed: list[str], modules: list[str], folder: Path) -> None:
+    """These modules can be imported where this alone is installed, in the environment `alone` of the folder."""
+    subprocess.run([sys.executable, "-m", "venv", folder / "alone"], check=True)
+    python = str(folder / "alone" / "bin" / "python")
     pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    subprocess.run([python, *pip, f"{ROOT}[{extra}]"], check=True)
-    imports = "; ".join(f"import {module}" for module in OF_EXTRAS[extra])
-    done = subprocess.run([python, "-c", imports], cwd=tmp_path, capture_output=True, text=True, check=False)
+    subprocess.run([python, *pip, *installed], check=True)
+    imports = "; ".join(f"import {module}" for module in modules)
+    done = subprocess.run([python, "-c", imports], cwd=folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
