@@ -1,1 +1,1 @@
-"""A package only so that its tests are `testkit.tests`, and not a second `tests`. No distribution has this file."""
+"""A package only so that its tests are `testkit.tests`, and not a second `tests`: no distribution of the kit has it."""
