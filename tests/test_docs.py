@@ -57,7 +57,7 @@ def test_the_rooms_of_contributing_are_there_and_no_other(section: str, source: 
 
 def test_the_files_that_contributing_names_are_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    paths = re.findall(r"`((?:balancing|sinks|ownership|spark|stores|hubs|tests)/[\w/.]+\.py)`", text)
+    paths = re.findall(r"`((?:balancing|sinks|ownership|spark|stores|hubs|tests|testkit)/[\w/.]+\.py)`", text)
     assert len(paths) > 10
     assert [
         path for path in paths if not (SOURCE / path).exists() and not (ROOT / path).exists() and "NAME" not in path
