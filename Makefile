@@ -7,11 +7,12 @@ NO_KIT := is a command of the test kit, which is not installed: pip install leas
 VERSION := 3.5
 CANDIDATES = $(if $(PYTHON),'$(PYTHON)',python3.13 python3.12 python3.11 python3)
 BIN := .venv/bin
+SHARED_OUT := --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint smoke pytest busy spark peers soak cover bench docs dist clean
+.PHONY: help demo test more lint smoke pytest busy spark peers soak cover bench docs dist clean
 
 help: ## list the targets
 	@echo 'make TARGET [PYTHON=python3.12] [ARGS="…"]'
@@ -20,10 +21,18 @@ help: ## list the targets
 demo: .venv/.demo ## install, and run the main job: a million events, two Spark applications, one is killed
 	@$(BIN)/leasehold demo $(ARGS)
 
-# What the tests need is made beside the linters, which keep one core busy.
-test: .venv/.dev ## install, and run linters, types, import layers, the bare install and all tests: 20 minutes
-	@$(MAKE) --no-print-directory .venv/.ready & $(MAKE) --no-print-directory lint smoke; passed=$$?; wait; \
-	[ $$passed = 0 ] && $(MAKE) --no-print-directory pytest
+# Linters and the bare install run beside the tests and keep one core busy for a minute; what they say of a fault is
+# printed when they end.
+test: .venv/.dev ## install, and run linters, types, import layers, the bare install and a test of each promise: 6 minutes
+	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
+	{ $(MAKE) --no-print-directory lint smoke > "$$said" 2>&1 || { cat "$$said"; false; }; } & linters=$$!; \
+	$(MAKE) --no-print-directory .venv/.ready && \
+	$(BIN)/python -m tests.gate 'not more and not timing and not soak and not peers' $(SHARED_OUT) $(ARGS); tests=$$?; \
+	wait $$linters; linted=$$?; [ $$linted = 0 ] || echo 'lint or smoke failed: what they said is above, or comes from `make lint smoke`'; \
+	[ $$tests = 0 ] && [ $$linted = 0 ]
+
+more: .venv/.ready ## all other tests that need nothing but packages: 12 minutes
+	$(BIN)/python -m tests.gate '(more or timing) and not soak and not peers' $(SHARED_OUT) $(ARGS)
 
 lint: .venv/.dev ## linter, formatter, types, import layers and wording
 	$(BIN)/ruff check --quiet
@@ -47,8 +56,8 @@ smoke: .venv/.made ## a bare install, without any extra and the test kit, runs -
 	echo 'the bare install runs'
 
 # What fails, here and in `peers`, runs once more at the end, alone: tests/gate.py.
-pytest: .venv/.ready ## the tests alone: make pytest ARGS="tests/cli -k send"
-	$(BIN)/python -m tests.gate 'not soak and not peers' --dist loadfile --no-loadscope-reorder $(ARGS)
+pytest: .venv/.ready ## tests of `test` and `more` alone: make pytest ARGS="tests/cli -k send"
+	$(BIN)/python -m tests.gate 'not soak and not peers' $(SHARED_OUT) $(ARGS)
 
 # A test that passes only on a quiet machine fails here. Three runs in a row that name nothing flaky are the proof.
 busy: .venv/.ready ## `pytest` beside one busy process a core, to find tests that a slow machine breaks: 30 minutes
@@ -66,7 +75,7 @@ soak: .venv/.ready ## the slow campaigns: hours; make soak ARGS=tests/faults
 
 cover: .venv/.ready ## branch coverage of both packages, with the processes that tests start (goal: 92 %): make cover ARGS=tests/sinks
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -m 'not soak and not peers and not timing' -n 5 --dist loadfile --no-loadscope-reorder $(ARGS); \
+	@$(BIN)/coverage run -m pytest -m 'not soak and not peers and not timing' -n 5 $(SHARED_OUT) $(ARGS); \
 	passed=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report; exit $$passed
 
 bench: .venv/.dev ## measure, and print a table of ratios with the machine named

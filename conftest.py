@@ -40,6 +40,8 @@ sys.dont_write_bytecode = False
 for _name, _value in class_archive.options().items():
     os.environ.setdefault(_name, _value)
 
+pytest_plugins = ["tests.costs"]
+
 _QUICK_START = str(ROOT / "tests" / "quick_start")
 _path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 if _QUICK_START not in _path:

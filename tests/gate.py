@@ -1,12 +1,12 @@
-"""Runs the tests of `make test` and `make peers`: in parallel, then what measures time, then once more what failed.
+"""Runs the tests of `make test`, `make more` and `make peers`: in parallel, then what measures time, then what failed.
 
-    python -m tests.gate MARKERS [ARGUMENTS OF PYTEST …]
+    python -m tests.gate MARKERS [--costs] [ARGUMENTS OF PYTEST …]
 
 Owns the exit code. A test runs in one of two parts: those marked `timing` alone, one after the other, when all others
-are done; all others in `WORKERS` processes, or in as many as `-n` says. What failed in either runs once more: alone, in
-a fresh process, with its fixtures made anew. What passes then is printed last, as `flaky: NAME` with its first error,
-and the exit code is 0: one test that fails by chance costs nobody the whole run. It is a defect all the same, to be
-mended by its cause.
+are done, unless the markers leave them out; all others in `WORKERS` processes, or in as many as `-n` says. What failed
+in either runs once more: alone, in a fresh process, with its fixtures made anew. What passes then is printed last, as
+`flaky: NAME` with its first error, and the exit code is 0: one test that fails by chance costs nobody the whole run. It
+is a defect all the same, to be mended by its cause. `--costs` prints what tests have taken of the processors.
 
 Refuses a second try to more than `MOST` tests, to a file that cannot be collected, and to a part that ended early.
 """
@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from tests import costs
 
 MOST = 5
 """The most different tests that run once more. Where more fail, chance is not the cause."""
@@ -68,13 +70,26 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FailedTests(Path(os.environ.pop(_NOTES))))
 
 
+def main(markers: str, arguments: Sequence[str]) -> int:
+    """Run both parts, and print what tests cost where that is asked for. Returns the exit code."""
+    if costs.OPTION not in arguments:
+        return run(markers, arguments)
+    with tempfile.TemporaryDirectory() as notes:
+        os.environ[costs.NOTES] = notes
+        code = run(markers, [each for each in arguments if each != costs.OPTION])
+        print(costs.table(costs.read(Path(notes))), flush=True)
+    return code
+
+
 def run(markers: str, arguments: Sequence[str]) -> int:
     """Run both parts. Returns the exit code: 0 where every test has passed once."""
     errors: dict[str, str] = {}
     codes = set()
-    parallel = ["-m", f"({markers}) and not timing", "-n", WORKERS, *SLOWEST, *arguments]
-    alone = ["-m", f"({markers}) and timing", *arguments, "-n", "1", *_that_measure_time(arguments)]
-    for part in (parallel, alone):
+    parts = [["-m", f"({markers}) and not timing", "-n", WORKERS, *SLOWEST, *arguments]]
+    if "not timing" not in markers:
+        timed = _that_measure_time(arguments)
+        parts.append(["-m", f"({markers}) and timing", *arguments, "-n", "1", *timed])
+    for part in parts:
         code, failed = _pytest(part)
         codes.add(code)
         if failed is None or code not in (_OK, _FAILED, _NO_TESTS):
@@ -127,4 +142,4 @@ def _first_line(report: pytest.TestReport) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1], sys.argv[2:]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
