@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -56,6 +57,18 @@ if "COVERAGE_PROCESS_CONFIG" in os.environ and _WORKERS_END not in _submit:
 # A shell that runs something in the background has it ignore Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")  # before -m looks at the marks
+def keep_first_cases(items: list[pytest.Item]) -> None:
+    """The first cases of a test that is marked `more(but=2)` are of `make test`: they lose the mark."""
+    kept: Counter[str] = Counter()
+    for item in items:
+        for mark in [each for each in item.own_markers if each.name == "more" and each.kwargs]:
+            test = item.nodeid.partition("[")[0]
+            kept[test] += 1
+            if kept[test] <= mark.kwargs["but"]:
+                item.own_markers.remove(mark)
 
 
 @pytest.hookimpl(trylast=True)  # after --random-order, whose order of files and tests is kept as far as turns go
