@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -41,7 +40,7 @@ sys.dont_write_bytecode = False
 for _name, _value in class_archive.options().items():
     os.environ.setdefault(_name, _value)
 
-pytest_plugins = ["tests.costs"]
+pytest_plugins = ["tests.costs", "tests.more"]
 
 _QUICK_START = str(ROOT / "tests" / "quick_start")
 _path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
@@ -57,18 +56,6 @@ if "COVERAGE_PROCESS_CONFIG" in os.environ and _WORKERS_END not in _submit:
 # A shell that runs something in the background has it ignore Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")  # before -m looks at the marks
-def keep_first_cases(items: list[pytest.Item]) -> None:
-    """The first cases of a test that is marked `more(but=2)` are of `make test`: they lose the mark."""
-    kept: Counter[str] = Counter()
-    for item in items:
-        for mark in [each for each in item.own_markers if each.name == "more" and each.kwargs]:
-            test = item.nodeid.partition("[")[0]
-            kept[test] += 1
-            if kept[test] <= mark.kwargs["but"]:
-                item.own_markers.remove(mark)
 
 
 @pytest.hookimpl(trylast=True)  # after --random-order, whose order of files and tests is kept as far as turns go
