@@ -26,16 +26,6 @@ MADE_BY_LEASEHOLD = {"EventBatch", "MicroBatch", "PartitionClient", "PartitionCo
 }
 """Public classes that users are given and do not make: their constructors are internal."""
 
-FORMER = (
-    ("leasehold.hubs.base", "Hub"),
-    ("leasehold.hubs.log", "LogHub"),
-    ("leasehold.sinks.rules.batch", "Batch"),
-    ("leasehold.spark.session.endings", "Terminated"),
-    ("leasehold.stores.base", "OwnershipStore"),
-    ("leasehold.stores.lease_base", "LeaseStore"),
-)
-"""Where README, docs and examples found names in earlier commits, besides the modules that are public now."""
-
 ALONE = """
 import sys
 
@@ -108,11 +98,6 @@ def test_what_users_are_shown_imports_public_names_only() -> None:
     shown = [(place, *pair) for place, program in examples() for pair in imported(program)]
     assert len(shown) > 20
     assert [each for each in shown if each[1] not in PUBLIC or (each[2] and each[2] not in PUBLIC[each[1]])] == []
-
-
-@pytest.mark.parametrize(("module", "name"), FORMER)
-def test_what_users_were_shown_before_can_be_imported_still(module: str, name: str) -> None:
-    assert hasattr(importlib.import_module(module), name)
 
 
 def functions_and_constructors() -> Iterator[tuple[str, Any, str]]:

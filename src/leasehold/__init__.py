@@ -44,7 +44,6 @@ from leasehold.errors import (
     is_transient,
     may_pass,
 )
-from leasehold.former_names import install as _know_former_names
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import (
     EARLIEST,
@@ -209,5 +208,3 @@ __all__ = [
     "open_lease_store",
     "open_store",
 ]
-
-_know_former_names()

@@ -16,7 +16,7 @@ def main() -> None:
     table = EntityTable("sqlite:///table.db", "numbers", mode="append", pipeline="p")
 
     def tell(events: DataFrame, batch: int) -> None:
-        table.apply(events.selectExpr("int(string(body)) AS n", *FENCE), batch)
+        table.apply_query_batch(events.selectExpr("int(string(body)) AS n", *FENCE), batch)
         print("batch", batch, flush=True)
         print("batch", batch, file=sys.stderr, flush=True)
 

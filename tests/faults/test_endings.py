@@ -38,7 +38,7 @@ events = events.options(**table.stream_options()).option("maxEventsPerTrigger", 
 events = events.selectExpr("cast(body AS STRING) AS n", "*")
 
 def apply(rows, number):
-    table.apply(rows, number)
+    table.apply_query_batch(rows, number)
     print(number, flush=True)
 
 query = events.select("n", *FENCE).writeStream.foreachBatch(apply).option("checkpointLocation", "scratch").start()
@@ -69,7 +69,7 @@ def compute(body):
 events = spark.readStream.format("leasehold").option("hub", "log:///hub.db").option("store", "sqlite:///stores.db")
 events = events.options(**table.stream_options()).option("maxEventsPerTrigger", 500).load()
 rows = events.select(F.udf(compute, "STRING")("body").alias("n"), "hub", "partition", "sequenceNumber", "ownerLevel")
-query = rows.writeStream.foreachBatch(table.apply).option("checkpointLocation", "scratch").start()
+query = rows.writeStream.foreachBatch(table.apply_query_batch).option("checkpointLocation", "scratch").start()
 if sys.argv[2] == "stop":
     while "computing" not in said.read_text():
         query.awaitTermination(0.1)

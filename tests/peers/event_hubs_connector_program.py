@@ -43,7 +43,7 @@ def main(folder: Path, jars: str, server: EventHubsServer) -> None:
 
     def apply(batch: DataFrame, batch_id: int) -> None:
         rows = source.events(batch)
-        table.apply(rows.selectExpr("CAST(body AS STRING) AS body", "hub", *keep, "ownerLevel"), batch_id)
+        table.apply_query_batch(rows.selectExpr("CAST(body AS STRING) AS body", "hub", *keep, "ownerLevel"), batch_id)
 
     earliest = {**source.options(table), "eventhubs.connectionString": connector.EventHubsUtils.encrypt(SECRET)}
     print("positions", json.dumps(_parsed(jvm, earliest)), flush=True)

@@ -34,7 +34,7 @@ def main(folder: Path, name: str, url: str, jars: str, maximum: str, *options: s
             "CAST(body AS STRING) AS body", "partitionKey", "properties['h'] AS header", "hub", "partition",
             "sequenceNumber", "ownerLevel",
         )  # fmt: skip
-        table.apply(rows, batch_id)
+        table.apply_query_batch(rows, batch_id)
         until(lambda: not (folder / "slow").exists(), "the batch to go on", NEVER)
 
     reader = spark.readStream.format("kafka").options(**source.options(table)).option("includeHeaders", "true")

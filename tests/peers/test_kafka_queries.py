@@ -73,7 +73,7 @@ def test_a_topic_made_anew_under_a_query_is_another_hub_and_read_whole(
     program.send(10)
     table = program.table(writing=Writing(keep=("sequenceNumber", "hub")))
     rows = program.rows(program.events(table, hub=program.url))
-    query = program.start(rows, table.apply, available_now=False)
+    query = program.start(rows, table.apply_query_batch, available_now=False)
     until(lambda: query.exception() or table.row_count() >= 10, "the events of the first topic")
     made_anew(one_broker, topic)
     program.send(more)
@@ -81,8 +81,8 @@ def test_a_topic_made_anew_under_a_query_is_another_hub_and_read_whole(
     assert re.search("deleted and made anew|the cluster has no topic", said(query)), said(query)
     assert program.numbers() == list(range(10))
     with pytest.raises(PySparkException, match="the Spark checkpoint folder belongs to hub"):
-        program.start(rows, table.apply).awaitTermination()
-    program.start(rows, table.apply, scratch="new").awaitTermination()
+        program.start(rows, table.apply_query_batch).awaitTermination()
+    program.start(rows, table.apply_query_batch, scratch="new").awaitTermination()
     assert program.numbers() == list(range(10 + more))
 
 
@@ -95,7 +95,7 @@ def test_a_topic_made_anew_between_the_planning_of_a_batch_and_its_reading(
     def apply(rows: DataFrame, number: int) -> None:
         made_anew(one_broker, topic)
         program.send(20)
-        table.apply(rows, number)
+        table.apply_query_batch(rows, number)
 
     query = program.start(program.rows(program.events(table, hub=program.url)), apply, available_now=False)
     until(query.exception, "the end of the query")
@@ -116,7 +116,7 @@ def test_retention_that_strikes_while_a_query_reads(
         if not struck.is_set():
             one_broker.trim(topic, 0, LEFT)
             struck.set()
-        table.apply(rows, number)
+        table.apply_query_batch(rows, number)
 
     query = program.start(program.rows(events), apply, available_now=False)
     until(lambda: query.exception() or table.row_count() >= COUNT - LEFT, "the loss, or what is left")

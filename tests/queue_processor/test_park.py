@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import SinkUnavailable, UsageError
+from leasehold.errors import SinkUnavailable
 from leasehold.handlers.contract import EntityEvent, Reject, Retry
 from leasehold.leases import EntityLeases
 from leasehold.processors.queues import QueueDelivery, QueueProcessor
@@ -147,50 +145,6 @@ def test_a_sink_that_is_away_when_a_message_is_given_up_is_waited_for(
     with running(made):
         until(lambda: server.count("orders", dead=True) == 1, "dead letters")
     assert (len(asked), made.counts["away"]) == (2, 1)
-
-
-NOTED = Path(__file__).parent / "files" / "deferred.sqlite"
-"""A table of commit fb2ad53, whose policy `defer` has noted messages 1 to 3 of entity "a"; "b" has had its message."""
-
-
-def noted(queue: str, folder: Path) -> None:
-    """Such a table in `folder`, of a queue of this name."""
-    shutil.copy(NOTED, folder / "table.db")
-    with closing(sqlite3.connect(folder / "table.db")) as connection, connection:
-        connection.execute("UPDATE leasehold_message_parked SET queue = ?", [queue])
-
-
-@pytest.mark.parametrize("policy", ["park", "wait", "abandon"])
-def test_a_table_that_notes_messages_which_lie_deferred_is_refused(
-    server: ServiceBusServer, tmp_path: Path, policy: str
-) -> None:
-    noted(f"{server.namespace}/orders", tmp_path)
-    with pytest.raises(UsageError, match=r"notes of 3 deferred messages.*commit fb2ad53") as raised:
-        parks(server, tmp_path, busy=policy)
-    assert 'busy="defer"' in str(raised.value)
-    with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
-        assert connection.execute("SELECT count(*), count(body) FROM leasehold_message_parked").fetchone() == (3, 0)
-    assert logs(tmp_path) == {"b": [9]}
-
-
-def test_notes_of_another_queue_refuse_nothing(server: ServiceBusServer, tmp_path: Path) -> None:
-    noted(f"{server.namespace}/others", tmp_path)
-    server.send("orders", *bodies(4))
-    with running(parks(server, tmp_path)):
-        until(lambda: logs(tmp_path) == {"a": [4], "b": [9]}, "the effect of what is in this queue")
-
-
-def test_a_message_that_a_former_version_notes_later_ends_the_processor_and_stays_noted(
-    server: ServiceBusServer, tmp_path: Path
-) -> None:
-    made = parks(server, tmp_path)
-    name = MessageName(f"{server.namespace}/orders", "1@1000", 1, 1.0)
-    assert made._turns._parking is not None
-    assert made._turns._parking.park(ParkedMessage(name, ("a",), None, "{}"))
-    with pytest.raises(UsageError, match="notes of 1 deferred message,"):
-        made.run()
-    with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
-        assert connection.execute("SELECT message FROM leasehold_message_parked").fetchall() == [("1@1000",)]
 
 
 def test_what_was_parked_is_read_back_also_where_it_says_something_else() -> None:

@@ -6,14 +6,11 @@ import json
 import sqlite3
 import threading
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from leasehold.clock import SystemClock
 from leasehold.errors import ConfigError, SinkError, UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
@@ -25,7 +22,6 @@ from leasehold.processors.queues.content import Content, ContentReader
 from leasehold.queues import QueueMessage, open_queue
 from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
-from tests.former_calls import formerly
 from tests.handlers.conftest import calls
 from tests.handlers.slow_handlers import told
 from tests.handlers.timed_calls import SHORT, timed
@@ -35,7 +31,7 @@ from tests.queue_processor.locks_renewed import Renewals
 from tests.queue_processor.runs import QUICK, bodies, running
 from tests.queues.conftest import url
 from tests.queues.servers import Message, Server, connected, send
-from tests.waiting import NEVER, PATIENCE, take, until
+from tests.waiting import PATIENCE, take, until
 
 __all__ = ["calls", "timed"]
 
@@ -207,38 +203,6 @@ def test_the_key_may_be_a_property(server: ServiceBusServer, tmp_path: Path) -> 
         until(lambda: server.count("orders") == 0, "an empty queue")
     assert logs(tmp_path) == {"mine": [1]}
     assert server.count("orders", dead=True) == 1
-
-
-def test_former_keywords_mean_what_they_meant(server: ServiceBusServer, tmp_path: Path) -> None:
-    @entity(keys=["account"])
-    def account(state: object, event: EntityEvent) -> dict[str, Any]:
-        return {"at": event.row["at"]}
-
-    clock, rng, settings = SystemClock(), Random(1), QueueDelivery(**QUICK)
-    made, said = formerly(
-        QueueProcessor, url(server), f"sqlite:////{tmp_path}/leases.db", account, sink="sqlite:///table.db",
-        table="accounts", pipeline="accounts", schema="at TIMESTAMP", state="account STRING, at TIMESTAMP",
-        delivery=settings, key="shop", holder="me", lease_duration=NEVER, timestamps="truncate", base=tmp_path,
-        clock=clock, rng=rng,
-    )  # fmt: skip
-    assert made._settings == replace(settings, key="shop", holder="me", lease_duration=NEVER)
-    assert (made._clock, made._room._rng) == (clock, rng)
-    assert said == [
-        "QueueProcessor(timestamps=…) is QueueProcessor(schema=Bodies(timestamps=…)) now",
-        "QueueProcessor(key=…, holder=…, lease_duration=…) is "
-        "QueueProcessor(delivery=QueueDelivery(key=…, holder=…, lease_duration=…)) now",
-        "QueueProcessor(base=…, clock=…, rng=…) is QueueProcessor(runtime=Runtime(base=…, clock=…, rng=…)) now",
-    ]
-    with connected(server) as client:
-        finer = '{"at": "2026-02-03T04:05:06.123456789Z"}'
-        send(client, "orders", Message(finer, application_properties={"shop": "mine"}))
-    with running(made):
-        until(lambda: server.count("orders") == 0, "an empty queue")
-    assert made.counts["applied"] == 1
-    with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
-        ((key, at),) = connection.execute("SELECT account, at FROM accounts")
-    assert key == "mine"
-    assert "06.123456" in at
 
 
 def test_a_field_of_a_body_that_the_schema_does_not_know_is_rescued(server: ServiceBusServer, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -38,7 +38,6 @@ from leasehold.sinks.features import (
     SHARED_TABLES,
     VERSIONS,
     SinkFeature,
-    features_of,
     offered,
     require,
 )
@@ -73,8 +72,8 @@ def lacking(tmp_path: Path) -> Sink:
 @pytest.mark.parametrize("made", [SqliteSink, PostgresSink])
 def test_our_sinks_have_the_methods_of_what_they_say(made: type[Any], feature: Any, tmp_path: Path) -> None:
     sink = made(tmp_path / "t.db", SPEC) if made is SqliteSink else made("postgresql://nobody@127.0.0.1:1/none", SPEC)
-    assert (feature in features_of(sink)) == (made is PostgresSink or feature is not SHARED_TABLES)
-    if feature in features_of(sink):
+    assert (feature in sink.features) == (made is PostgresSink or feature is not SHARED_TABLES)
+    if feature in sink.features:
         assert [*wrong_with(sink, feature.protocol)] == []
 
 
@@ -87,16 +86,6 @@ def test_what_our_sinks_give_has_the_methods_of_its_contract(tmp_path: Path) -> 
 def test_a_method_that_is_called_like_one_of_ours_does_not_count(lacking: Sink) -> None:
     lacking.contents = lambda: "a report"  # type: ignore[attr-defined]
     assert offered(lacking, CONTENTS) is None
-
-
-def test_who_does_not_say_anything_has_nothing_and_is_told() -> None:
-    class Old:
-        spec = SPEC
-
-        def contents(self) -> None: ...
-
-    with pytest.warns(DeprecationWarning, match="Old has no attribute features"):
-        assert features_of(cast("Sink", Old())) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def by_query(
     options |= {"maxEventsPerTrigger": "700", **table.stream_options()}
     events = spark.readStream.format("leasehold").options(**options).load()
     rows = transform(read_json(events, schema, reason="why").selectExpr(*ROWS, *FENCE, "body", "why"))
-    writer = rows.writeStream.foreachBatch(table.apply).option("checkpointLocation", f"{to}/scratch")
+    writer = rows.writeStream.foreachBatch(table.apply_query_batch).option("checkpointLocation", f"{to}/scratch")
     writer.trigger(availableNow=True).start().awaitTermination()
     table.close()
 

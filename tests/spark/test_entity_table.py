@@ -68,7 +68,7 @@ def test_types(spark: SparkSession, tmp_path: Path) -> None:
     )
     entities = table(tmp_path)
     entities.check(one)
-    entities.apply(one, 0)
+    entities.apply_query_batch(one, 0)
     expected = (
         *("a", 7, 7, 1, 1.5, None, "1.10", b"\xff\x00", "2026-01-31", "2026-01-30T23:00:00.000005Z"),
         *("2026-01-31T08:00:00.000000", '{"x":1,"y":[1.5,null]}', '{"k":"v"}', None),
@@ -79,7 +79,7 @@ def test_types(spark: SparkSession, tmp_path: Path) -> None:
         odd += ["parse_json('{}')", "array(parse_json('{}'))"]
     for expression in odd:
         with pytest.raises(SchemaMismatch, match=r"(?i)(odd: |type of a column).*cast it to a string"):
-            table(tmp_path, keys=("tail",)).apply(one.withColumn("odd", F.expr(expression)), 1)
+            table(tmp_path, keys=("tail",)).apply_query_batch(one.withColumn("odd", F.expr(expression)), 1)
 
 
 def test_explode_keeps_every_row_and_replays_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_explode_keeps_every_row_and_replays_change_nothing(spark: SparkSession,
     df = events(spark, "tails ARRAY<STRING>", (["b", "a", "b"],), ([],), (["c"],)).select(
         F.explode("tails").alias("tail"), "hub", "partition", "sequenceNumber", "ownerLevel"
     )
-    entities.apply(df, 0)
-    entities.apply(df, 0)
+    entities.apply_query_batch(df, 0)
+    entities.apply_query_batch(df, 0)
     assert look(tmp_path) == [("b", "0", 0), ("a", "0", 0), ("b", "0", 0), ("c", "0", 2)]
     assert (entities.totals.applied, entities.totals.replayed, entities.totals.batches) == (4, 4, 2)
 
@@ -123,9 +123,9 @@ def test_sequence_by_decides_between_partitions(spark: SparkSession, tmp_path: P
 def test_missing_columns_show_how_to_carry_them(spark: SparkSession, tmp_path: Path) -> None:
     df = events(spark, "tail STRING", ("a",)).drop("ownerLevel", "hub")
     with pytest.raises(SchemaMismatch, match=r'no column hub, ownerLevel.*\.select\("tail", "hub", "partition", '):
-        table(tmp_path).apply(df, 0)
+        table(tmp_path).apply_query_batch(df, 0)
     with pytest.raises(SchemaMismatch, match="tail twice"):
-        table(tmp_path).apply(
+        table(tmp_path).apply_query_batch(
             events(spark, "tail STRING, other STRING", ("a", "b")).withColumnRenamed("other", "tail"), 0
         )
 
@@ -147,7 +147,7 @@ def test_expressions_that_do_not_fit_name_their_setting(spark: SparkSession, tmp
 def test_names_of_helpers_do_not_collide(spark: SparkSession, tmp_path: Path) -> None:
     df = events(spark, "tail STRING, _leasehold_sequence_by INT, `_Leasehold_Delete_When` STRING", ("a", 7, "x"))
     rules = RowRules(sequence_by="_leasehold_sequence_by", delete_when="tail = 'z'")
-    table(tmp_path, rules=rules).apply(df, 0)
+    table(tmp_path, rules=rules).apply_query_batch(df, 0)
     assert look(tmp_path) == [("a", 7, "x")]
 
 
@@ -228,17 +228,17 @@ GROUP = ConsumerGroup("n", "h")
 def test_the_store_tells_a_zombie_from_a_wiped_store(spark: SparkSession, tmp_path: Path) -> None:
     store = Records(3)
     entities = table(tmp_path, ownership=OwnershipRecords(store, GROUP))
-    entities.apply(events(spark, "tail STRING", ("a",), level=3), 0)
+    entities.apply_query_batch(events(spark, "tail STRING", ("a",), level=3), 0)
     late = events(spark, "tail STRING", ("late",), level=2, first=1)
     assert entities.apply_batch(late).refused_rows == 1
     for level in (None, 1, 2):
         store.level = level
         with pytest.raises(OwnerLevelWentBack, match="partition 0"):
-            entities.apply(late, 1)
+            entities.apply_query_batch(late, 1)
     assert (entities.totals.batches, entities.totals.refused) == (2, 1)
     both = late.union(late.withColumn("hub", F.lit("g")))
     with pytest.raises(ConfigError, match="rows of 2 hubs"):
-        entities.apply(both, 1)
+        entities.apply_query_batch(both, 1)
 
 
 def test_a_store_is_named_by_its_url(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_it_can_be_sent_elsewhere_and_says_what_it_holds(spark: SparkSession, tm
     assert entities.notices is notices
     assert entities.row_count() == 0
     identity = entities.sink_identity()
-    entities.apply(events(spark, "tail STRING", ("a",), ("b",)), 0)
+    entities.apply_query_batch(events(spark, "tail STRING", ("a",), ("b",)), 0)
     copy = pickle.loads(pickle.dumps(entities))  # noqa: S301 -- of our own making
     assert (copy.sink_identity(), copy.row_count(), copy.totals.batches) == (identity, 2, 0)
     assert copy.apply_batch(events(spark, "tail STRING", ("c",), ("d",), first=2)) == BatchResult(applied=1, rejected=1)
@@ -316,7 +316,7 @@ def test_foreach_batch_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
 
     def apply(batch: DataFrame, batch_id: int) -> None:
         if batch_id < 3:
-            entities.apply(batch, batch_id)
+            entities.apply_query_batch(batch, batch_id)
         three.set() if batch_id == 2 else None
 
     query = stream.writeStream.foreachBatch(apply).option("checkpointLocation", f"{tmp_path}/c").start()

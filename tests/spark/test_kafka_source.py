@@ -77,7 +77,9 @@ def test_a_tombstone_deletes_by_the_recipe_of_the_page(spark: SparkSession, clus
     }
     transform = sql_transform(stated["transform"]["sql"])
     rows = transform(spark.readStream.format("leasehold").options(**options).load())
-    writer = rows.writeStream.foreachBatch(flights.apply).option("checkpointLocation", str(tmp_path / "scratch"))
+    writer = rows.writeStream.foreachBatch(flights.apply_query_batch).option(
+        "checkpointLocation", str(tmp_path / "scratch")
+    )
     writer.trigger(availableNow=True).start().awaitTermination()
     with closing(sqlite3.connect(tmp_path / "e.db")) as connection:
         assert connection.execute("SELECT id, delay, deleted FROM flights").fetchall() == [("b", 5.0, 0)]
@@ -104,7 +106,9 @@ def test_a_stream_that_starts_again_applies_each_event_once(
         events = reader.option("maxEventsPerTrigger", "300").load()
         rows = events.selectExpr("int(string(body)) AS n", "hub", "partition", "sequenceNumber", "ownerLevel")
         # The checkpoint folder is scratch: a new one each time, and nothing is applied again.
-        writer = rows.writeStream.foreachBatch(entities.apply).option("checkpointLocation", str(tmp_path / str(first)))
+        writer = rows.writeStream.foreachBatch(entities.apply_query_batch).option(
+            "checkpointLocation", str(tmp_path / str(first))
+        )
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         connection = sqlite3.connect(table)

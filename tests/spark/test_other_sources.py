@@ -203,7 +203,7 @@ class TestEventHubs:
             assert found == [(field.name, field.dataType) for field in own]
             (identity,) = source.identities.values()
             assert {(row["hub"], row["ownerLevel"]) for row in events.collect()} == {(identity, 1)}
-            table.apply(events.select("body", "hub", "partition", "sequenceNumber", "ownerLevel"), 0)
+            table.apply_query_batch(events.select("body", "hub", "partition", "sequenceNumber", "ownerLevel"), 0)
             positions = json.loads(source.options(table)["eventhubs.startingPositions"])
             assert positions == {
                 '{"ehName":"flights","partitionId":0}': {

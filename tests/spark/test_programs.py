@@ -29,14 +29,14 @@ def test_two_queries_from_one_stream_for_two_tables_are_refused(program: Program
     program.send(20, "0")
     left, right = program.table("left_numbers"), program.table("right_numbers")
     events = program.rows(program.events(left))
-    program.start(events, left.apply, scratch="left").awaitTermination()
+    program.start(events, left.apply_query_batch, scratch="left").awaitTermination()
     assert program.numbers("left_numbers") == list(range(20))
     program.send(20, "0")
     with pytest.raises(PySparkException, match="was not told that its rows go to the table right_numbers"):
-        program.start(events, right.apply, scratch="right").awaitTermination()
+        program.start(events, right.apply_query_batch, scratch="right").awaitTermination()
     with pytest.raises(PySparkException, match="the table of pipeline 'p' is not the one that consumer group"):
-        program.start(program.rows(program.events(right)), right.apply, scratch="third").awaitTermination()
-    program.start(events, left.apply, scratch="left").awaitTermination()
+        program.start(program.rows(program.events(right)), right.apply_query_batch, scratch="third").awaitTermination()
+    program.start(events, left.apply_query_batch, scratch="left").awaitTermination()
     assert program.numbers("left_numbers") == list(range(40))
 
 
@@ -45,8 +45,8 @@ def test_one_query_may_fill_two_tables(program: Program) -> None:
     tables = [program.table("all_numbers"), program.table("few_numbers")]
 
     def both(rows: DataFrame, batch: int) -> None:
-        tables[0].apply(rows, batch)
-        tables[1].apply(rows.where("n < 5"), batch)
+        tables[0].apply_query_batch(rows, batch)
+        tables[1].apply_query_batch(rows.where("n < 5"), batch)
 
     program.start(program.rows(program.events(*tables)), both).awaitTermination()
     assert (program.numbers("all_numbers"), program.numbers("few_numbers")) == ([*range(20)], [*range(5)])
@@ -58,7 +58,7 @@ def test_a_stream_that_was_told_nothing_fills_no_table(program: Program) -> None
     program.send(5, "0")
     table = program.table()
     with pytest.raises(PySparkException, match=r"for no pipeline by name.*options\(\*\*table.stream_options\(\)\)"):
-        program.start(program.rows(program.events()), table.apply).awaitTermination()
+        program.start(program.rows(program.events()), table.apply_query_batch).awaitTermination()
     assert table.row_count() == 0
 
 
@@ -67,15 +67,15 @@ def test_a_batch_is_applied_to_a_table_once(program: Program) -> None:
     table, again = program.table(), program.table()
 
     def twice(rows: DataFrame, batch: int) -> None:
-        table.apply(rows.where("n < 10"), batch)
-        again.apply(rows.where("n >= 10"), batch)
+        table.apply_query_batch(rows.where("n < 10"), batch)
+        again.apply_query_batch(rows.where("n >= 10"), batch)
 
     rows = program.rows(program.events(table))
     with pytest.raises(PySparkException, match=r"has been applied to the table numbers already.*union them"):
         program.start(rows, twice).awaitTermination()
 
     def fails_after(rows: DataFrame, batch: int) -> None:
-        table.apply(rows, batch)
+        table.apply_query_batch(rows, batch)
         if not failed:
             failed.append(batch)
             raise RuntimeError("after the commit")
@@ -98,7 +98,7 @@ def test_another_pipeline_is_refused_by_name_on_a_group_that_a_program_has_read(
         check_start(program.group, program.store, PipelineBinding("p", "sink"), dict, "p.toml")
     table = program.table()
     with pytest.raises(PySparkException, match="belongs to a program that names no pipeline"):
-        program.start(program.rows(program.events(table)), table.apply, scratch="two").awaitTermination()
+        program.start(program.rows(program.events(table)), table.apply_query_batch, scratch="two").awaitTermination()
 
 
 def test_a_program_without_a_table_ties_its_group_to_its_pipeline(program: Program) -> None:
@@ -173,6 +173,6 @@ def test_the_mark_reaches_a_table_through_what_programs_do_to_rows(program: Prog
 def test_a_table_of_another_source_is_not_asked_for_a_mark(program: Program) -> None:
     rows = program.spark.sql("SELECT 1 AS n, 'h' AS hub, '0' AS partition, 0L AS sequenceNumber, 1L AS ownerLevel")
     table: EntityTable = program.table()
-    table.apply(rows, 0)
-    table.apply(rows, 0)
+    table.apply_query_batch(rows, 0)
+    table.apply_query_batch(rows, 0)
     assert program.numbers() == [1]

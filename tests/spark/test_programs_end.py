@@ -43,21 +43,23 @@ def test_a_clean_stop_records_the_last_batch(program: Program) -> None:
     program.send(10, "0")
     table = program.table()
     rows = program.rows(program.events(table))
-    query = program.start(rows, table.apply, interval="10 minutes", available_now=False)
+    query = program.start(rows, table.apply_query_batch, interval="10 minutes", available_now=False)
     until(lambda: table.row_count() == 10, "the batch to be applied")
     query.stop()
     until(lambda: program.checkpoints() == {"0": 10}, "the record of it")
     until(lambda: program.record().owner_id == "", "the partition to be given up, which follows it")
     assert (program.record().failures, program.record().last_error) == (0, "")
     retain_nothing_of_the_first(program)
-    program.start(rows, table.apply, scratch="new").awaitTermination()
+    program.start(rows, table.apply_query_batch, scratch="new").awaitTermination()
     assert program.numbers() == list(range(15))
 
 
 def test_a_start_asks_the_table_before_it_says_that_events_are_lost(program: Program) -> None:
     program.send(10, "0")
     table = program.table()
-    query = program.start(program.rows(program.events(table)), table.apply, interval="10 minutes", available_now=False)
+    query = program.start(
+        program.rows(program.events(table)), table.apply_query_batch, interval="10 minutes", available_now=False
+    )
     until(lambda: table.row_count() == 10, "the batch to be applied")
     kill_sources(program)
     query.stop()
@@ -66,7 +68,7 @@ def test_a_start_asks_the_table_before_it_says_that_events_are_lost(program: Pro
     # Who does not know the table cannot know better, and says what to set, as it is written here and there.
     with pytest.raises(PySparkException, match=r"events \[0, 10\) were to be read and are gone.*failOnDataLoss=false"):
         program.start(program.events(pipeline="p"), count, scratch="x").awaitTermination()
-    program.start(program.rows(program.events(table)), table.apply, scratch="new").awaitTermination()
+    program.start(program.rows(program.events(table)), table.apply_query_batch, scratch="new").awaitTermination()
     assert program.numbers() == list(range(15))
 
 
@@ -75,11 +77,11 @@ def test_a_gap_that_was_told_is_not_told_again(program: Program, killed: bool) -
     """No event follows it: nothing of it is in the table, and Spark does not say that its batch is committed."""
     program.send(10, "0")
     table = program.table()
-    program.start(program.rows(program.events(table)), table.apply).awaitTermination()
+    program.start(program.rows(program.events(table)), table.apply_query_batch).awaitTermination()
     program.send(5, "0")
     program.hub.retain(max_bytes=1)
     passed = program.rows(program.events(table, failOnDataLoss="false"))
-    query = program.start(passed, table.apply, interval="10 minutes", available_now=False)
+    query = program.start(passed, table.apply_query_batch, interval="10 minutes", available_now=False)
     until(
         lambda: (progress := query.lastProgress) and '"lostEvents":5' in str(progress.json).replace(" ", ""), "the gap"
     )
@@ -88,7 +90,7 @@ def test_a_gap_that_was_told_is_not_told_again(program: Program, killed: bool) -
     query.stop()
     program.send(3, "0")
     for scratch in ("scratch", "new"):
-        program.start(program.rows(program.events(table)), table.apply, scratch=scratch).awaitTermination()
+        program.start(program.rows(program.events(table)), table.apply_query_batch, scratch=scratch).awaitTermination()
     assert program.numbers() == [*range(10), *range(15, 18)]
 
 

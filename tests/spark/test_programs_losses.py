@@ -45,12 +45,12 @@ def test_a_partition_stolen_between_two_tables_that_lost_persisted_rows(spark: S
 
         def apply(rows: DataFrame, batch: int) -> None:
             rows = rows.persist()
-            even.apply(rows.where("sequenceNumber % 2 = 0"), batch)
+            even.apply_query_batch(rows.where("sequenceNumber % 2 = 0"), batch)
             if not stolen:
                 lose_blocks(spark)
                 thief.steal()
                 stolen.append(thief.steals)
-            odd.apply(rows.where("sequenceNumber % 2 = 1"), batch)
+            odd.apply_query_batch(rows.where("sequenceNumber % 2 = 1"), batch)
             rows.unpersist()
 
         options = {"hub": url, "store": f"sqlite:///{tmp_path}/stores.db", **FAST, **even.stream_options(odd)}
@@ -88,7 +88,7 @@ def test_a_log_made_anew_under_a_query_is_another_log_and_read_whole(program: Pr
     program.send(10, "0")
     table = program.table(writing=Writing(keep=("sequenceNumber", "hub")))
     rows = program.rows(program.events(table))
-    query = program.start(rows, table.apply, available_now=False)
+    query = program.start(rows, table.apply_query_batch, available_now=False)
     until(lambda: query.exception() or table.row_count() >= 10, "the events of the first log")
     program.hub.close()
     for file in program.folder.glob("hub.db*"):
@@ -98,6 +98,6 @@ def test_a_log_made_anew_under_a_query_is_another_log_and_read_whole(program: Pr
     until(query.exception, "the end of the query")
     assert "was replaced by another log" in str(query.exception())
     with pytest.raises(PySparkException, match="the Spark checkpoint folder belongs to hub"):
-        program.start(rows, table.apply).awaitTermination()
-    program.start(rows, table.apply, scratch="new").awaitTermination()
+        program.start(rows, table.apply_query_batch).awaitTermination()
+    program.start(rows, table.apply_query_batch, scratch="new").awaitTermination()
     assert program.numbers() == list(range(30))

@@ -44,7 +44,7 @@ def test_the_commands_tell_lag_in_seconds_where_the_hub_tells_no_time(
 ) -> None:
     program.send(3, "0")
     table = program.table()
-    program.start(program.rows(program.events(table)), table.apply).awaitTermination()
+    program.start(program.rows(program.events(table)), table.apply_query_batch).awaitTermination()
     program.send(2, "0")
     monkeypatch.setattr(LogHub, "enqueued_times", lambda *_: {})  # as Event Hubs, beside a fleet with owner levels
     file = program.folder / "p.toml"

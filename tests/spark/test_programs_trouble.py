@@ -47,7 +47,7 @@ def test_sys_exit_in_a_function_of_the_rows_is_an_error_of_the_query(program: Pr
     leaves = F.udf(lambda n: sys.exit(3), "BIGINT")
     rows = program.rows(program.events(table)).select(leaves("n").alias("n"), *FENCE)
     with pytest.raises(PySparkException):
-        program.start(rows, table.apply).awaitTermination()
+        program.start(rows, table.apply_query_batch).awaitTermination()
 
 
 def hangs(n):  # type: ignore[no-untyped-def]  # PySpark takes type hints for instructions
@@ -63,9 +63,9 @@ def test_a_function_of_the_rows_that_never_returns_is_cancelled(program: Program
     mark["leasehold"]["stallTimeout"] = 0.5
     rows = program.rows(events).withColumn("hub", F.col("hub").alias("hub", metadata=mark))
     with pytest.raises(PySparkException, match=r"cancelled"):
-        program.start(rows.withColumn("n", F.udf(hangs, "INT")("n")), table.apply).awaitTermination()
+        program.start(rows.withColumn("n", F.udf(hangs, "INT")("n")), table.apply_query_batch).awaitTermination()
     # Another query takes its place, and goes on.
-    program.start(program.rows(program.events(table)), table.apply, scratch="other").awaitTermination()
+    program.start(program.rows(program.events(table)), table.apply_query_batch, scratch="other").awaitTermination()
     assert program.numbers() == list(range(5))
 
 
@@ -76,7 +76,7 @@ def test_a_function_of_the_rows_that_never_returns_makes_its_partition_a_suspect
     events = program.events(table, partitionExpiration="12s", stallTimeout="12s", requestTimeout="5s")
     rows = program.rows(events).withColumn("n", F.udf(hangs, "INT")("n"))
     with pytest.raises(PySparkException, match=r"cancelled"):
-        program.start(rows, table.apply).awaitTermination()
+        program.start(rows, table.apply_query_batch).awaitTermination()
     records: dict[str, Ownership] = {}
 
     def has_let_go() -> bool:
@@ -95,14 +95,14 @@ def test_a_cast_that_fails_ends_the_query_with_what_to_do(program: Program, capl
     table = program.table()
     silence()  # as a loop that was stopped in this process does: of py4j, not of us
     with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
-        program.start(program.rows(program.events(table)), table.apply).awaitTermination()
+        program.start(program.rows(program.events(table)), table.apply_query_batch).awaitTermination()
     assert "rows of batch 0 cannot be computed" in caplog.text
     assert "try_cast, leasehold.spark.read_json), reject them with reject_by, or let `leasehold run`" in caplog.text
     assert table.row_count() == 0
     # So guarded, the same batch goes through, and the event is told.
     guarded = program.table(rules=RowRules(reject_by="CASE WHEN n IS NULL THEN 'no number' END"))
     rows = program.events(guarded).selectExpr("try_cast(string(body) AS INT) AS n", "body", *FENCE)
-    program.start(rows.drop("body"), guarded.apply, scratch="mended").awaitTermination()
+    program.start(rows.drop("body"), guarded.apply_query_batch, scratch="mended").awaitTermination()
     assert program.numbers() == list(range(10))
 
 
@@ -170,7 +170,7 @@ def test_available_now_with_fewer_partitions_than_there_are_comes_to_its_end(
         program.send(10, partition)
     table = program.table()
     rows = program.rows(program.events(table, maximumPartitions="1"))
-    query = program.start(rows, table.apply)
+    query = program.start(rows, table.apply_query_batch)
     query.awaitTermination()
     assert program.numbers() == list(range(30))
     assert program.checkpoints() == {"0": 10, "1": 10, "2": 10}
@@ -180,7 +180,7 @@ def test_a_checkpoint_folder_that_is_removed_costs_nothing_but_a_new_one(program
     program.send(5, "0")
     table = program.table()
     rows = program.rows(program.events(table))
-    query = program.start(rows, table.apply, interval="100 milliseconds", available_now=False)
+    query = program.start(rows, table.apply_query_batch, interval="100 milliseconds", available_now=False)
     until(lambda: table.row_count() >= 5, "the first batch")
     (program.folder / "scratch").rename(program.folder / "removed")  # at once: the query goes on writing below it
     program.send(5, "1")
@@ -188,7 +188,7 @@ def test_a_checkpoint_folder_that_is_removed_costs_nothing_but_a_new_one(program
     query.stop()
     shutil.rmtree(program.folder / "scratch", ignore_errors=True)  # what Spark has made anew of it
     program.send(5, "0")
-    program.start(rows, table.apply).awaitTermination()
+    program.start(rows, table.apply_query_batch).awaitTermination()
     assert program.numbers() == list(range(15))
 
 
@@ -200,7 +200,7 @@ def test_batches_of_large_events_are_cut_by_their_weight(program: Program) -> No
 
     def note(rows: DataFrame, batch: int) -> None:
         sizes.append(rows.count())
-        table.apply(rows, batch)
+        table.apply_query_batch(rows, batch)
 
     program.start(program.rows(program.events(table, maxBytesPerTrigger="10000000")), note).awaitTermination()
     assert program.numbers() == list(range(60))

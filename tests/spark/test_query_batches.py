@@ -59,12 +59,12 @@ def test_rows_of_other_events_than_the_batchs_are_refused_before_anything_is_wri
     def apply(rows: DataFrame, batch: int) -> None:
         for name, (slip, words) in slips.items():
             with pytest.raises(LeaseholdError, match=words):
-                (rejecting if "rejected" in name else table).apply(slip(rows), batch)
+                (rejecting if "rejected" in name else table).apply_query_batch(slip(rows), batch)
             assert (name, table.row_count(), table.watermarks(program.hub.identity)) == (name, 0, {})
             tried.append(name)
         with pytest.raises(StaleBatch, match="of partition '7'"):
             table.unseen(beside(program, first=False)(rows), batch)
-        table.apply(rows, batch)
+        table.apply_query_batch(rows, batch)
 
     program.start(rows, apply).awaitTermination()
     assert (tried, program.numbers()) == (list(slips), list(range(6)))
@@ -81,10 +81,10 @@ def test_a_function_over_whole_batches_of_arrow_takes_the_marks_off_and_is_check
         return batches
 
     def into_right(rows: DataFrame, batch: int) -> None:
-        right.apply(rows.mapInArrow(same, SCHEMA), batch)
+        right.apply_query_batch(rows.mapInArrow(same, SCHEMA), batch)
 
     def into_left(rows: DataFrame, batch: int) -> None:
-        left.apply(rows.mapInArrow(same, SCHEMA), batch)
+        left.apply_query_batch(rows.mapInArrow(same, SCHEMA), batch)
 
     with pytest.raises(PySparkException, match="was not told that its rows go to the table right_numbers"):
         program.start(rows, into_right).awaitTermination()

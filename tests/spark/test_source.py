@@ -296,7 +296,7 @@ def test_the_source_and_the_table_of_a_query_come_together_in_one_endpoint(
         assert told(f'beside_up{{endpoint="127.0.0.1:{port}"}}') == 0
         assert get(f"{server.url}/readyz") == (503, f"127.0.0.1:{port} does not answer\n")
         assert get(f"{server.url}/livez")[0] == 200
-        bench.write = lambda batch, batch_id: table.apply(batch.selectExpr(*columns), batch_id)
+        bench.write = lambda batch, batch_id: table.apply_query_batch(batch.selectExpr(*columns), batch_id)
         options: dict[str, Any] = {"metricsListen": f"127.0.0.1:{port}", **table.stream_options()}
         query = bench.stream("a", **options)
         try:
@@ -318,7 +318,7 @@ def test_checkpoints_and_watermarks_say_when_their_events_were_enqueued(bench: B
     """Also of a few events; and a folder of a former release, whose offsets say nothing of it, goes on."""
     table = EntityTable(f"sqlite:///{tmp_path}/t.db", "entities", mode="append", pipeline="p")
     columns = ("CAST(body AS STRING) AS id", "hub", "partition", "sequenceNumber", "ownerLevel")
-    bench.write = lambda batch, batch_id: table.apply(batch.selectExpr(*columns), batch_id)
+    bench.write = lambda batch, batch_id: table.apply_query_batch(batch.selectExpr(*columns), batch_id)
 
     def run() -> None:
         bench.stream("a", available_now=True, **table.stream_options()).awaitTermination()

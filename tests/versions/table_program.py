@@ -22,7 +22,7 @@ def main(folder: Path, checkpoint: str, *options: str) -> None:
     table = EntityTable("sqlite:///table.db", "entities", keys=["id"], pipeline="p", rules=rules, runtime=runtime)
 
     def apply(batch: DataFrame, batch_id: int) -> None:
-        table.apply(batch, batch_id)
+        table.apply_query_batch(batch, batch_id)
         while (folder / "slow").exists():
             take(0.05)
 

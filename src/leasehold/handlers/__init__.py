@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from leasehold.former_names import former_name
-
 if TYPE_CHECKING:
     from leasehold.handlers.answers import Effects, Emit, Gone, Row
     from leasehold.handlers.contract import (
@@ -73,5 +71,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        return former_name(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

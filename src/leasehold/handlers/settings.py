@@ -1,23 +1,18 @@
 """What a handled table is given, as values: what it reads, what it writes, failures, and spread entities.
 
-Owns these values and the plain forms of two of them, and where former keywords are now. Refuses a policy that there is
-not; what has to fit a schema or a sink is checked by the table that is given it.
+Owns these values and the plain forms of two of them. Refuses a policy that there is not; the table checks what
+has to fit its schema or its sink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
-from leasehold.errors import ConfigError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
-from leasehold.former_keywords import Moved
-from leasehold.handlers.exclusive import ExclusiveEntities, check_exclusive
+from leasehold.handlers.exclusive import ExclusiveEntities
 from leasehold.handlers.parking.policy import Retries, check_policy
-from leasehold.handlers.spread import check_spread
-from leasehold.runtime import Runtime
 from leasehold.stores import LeaseStore
 
 
@@ -107,30 +102,3 @@ def bodies_of(schema: str | Bodies) -> Bodies:
 def writes_of(state: str | Writes) -> Writes:
     """What a handler writes: a text has the columns of the state."""
     return state if isinstance(state, Writes) else Writes(state)
-
-
-def spread_of(given: object) -> Spread | None:
-    """How entities are spread; False says that they are not. Raises `ConfigError` for True, which was enough once."""
-    if isinstance(given, Spread):
-        return given
-    if given is None or given is False:
-        return None
-    rule = "it says which event of an entity is later"
-    raise ConfigError("spread", given, rule, 'Name the field that grows with each: spread=Spread("version")')
-
-
-def _spread_before(given: Any, stated: Mapping[str, Any]) -> Spread | None:
-    """Of `spread=True` or `False` and the keywords beside it."""
-    check_spread(bool(given), stated.get("sequence_by"), stated.get("late", "apply"), None)
-    check_exclusive(stated.get("exclusive"), spread=bool(given), on_failure="")
-    return Spread(**stated) if given else None
-
-
-FORMER = (
-    Moved("schema", Bodies, ("rescue", "timestamps"), plain=lambda schema: {"schema": schema}),
-    Moved("state", Writes, ("related", "outbox", "schema_evolution"), plain=lambda state: {"state": state}),
-    Moved("failures", Failures, ("on_failure", "retries", "handler_timeout", "hand_over_timeout")),
-    Moved("spread", Spread, ("sequence_by", "late", "exclusive"), join=_spread_before),
-    Moved("runtime", Runtime, ("clock", "rng", "base")),
-)
-"""Where the former keywords of a handled table are."""

@@ -42,7 +42,6 @@ from functools import partial
 from leasehold.errors import UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
-from leasehold.former_keywords import former_keywords
 from leasehold.handlers.applying import check_columns, check_related, kept_by, row_batch, with_fence
 from leasehold.handlers.calling.calls import HandlerCalls
 from leasehold.handlers.calling.raised import hung
@@ -57,7 +56,7 @@ from leasehold.handlers.parking.left_behind import LeftPlace
 from leasehold.handlers.parking.policy import Retries, parked
 from leasehold.handlers.parking.trying import TriesParked
 from leasehold.handlers.places import CallingOwner, ReadBatch, Sent
-from leasehold.handlers.settings import FORMER, Bodies, Failures, Spread, Writes, bodies_of, spread_of, writes_of
+from leasehold.handlers.settings import Bodies, Failures, Spread, Writes, bodies_of, writes_of
 from leasehold.handlers.spread import Compute, SpreadComputed, SpreadEntities, check_spread, spread_entities
 from leasehold.handlers.telling import failed, say_parked, unavailable
 from leasehold.runtime import Runtime
@@ -96,7 +95,6 @@ class HandledTable(TriesParked):
     until the next owner comes. Raises `ConfigError`, also for a sink that keeps no states.
     """
 
-    @former_keywords(*FORMER, attributes=("level_of",))
     def __init__(
         self,
         handler: EntityHandler,
@@ -111,8 +109,7 @@ class HandledTable(TriesParked):
         spread: Spread | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        writes, spread = writes_of(state), spread_of(spread)
-        failures, runtime = failures or Failures(), runtime or Runtime()
+        writes, failures, runtime = writes_of(state), failures or Failures(), runtime or Runtime()
         beside = failures.on_failure == "park" and spread is None
         self._handler = handler
         self._calls = HandlerCalls(handler, failures.handler_timeout, failures.hand_over_timeout, beside=beside)

@@ -39,7 +39,6 @@ from leasehold.balancing import STRATEGIES, Me, View
 from leasehold.combinations import Combination, check, is_mixed, place_of
 from leasehold.config import OwnershipSettings
 from leasehold.errors import HubError, SinkError, StoreError, UsageError
-from leasehold.former_keywords import Moved, former_keywords
 from leasehold.hubs.base import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
 from leasehold.notices import CycleFailed, LossReason, OwnershipRelinquished
@@ -71,10 +70,6 @@ class PartitionManager:
     Raises `ConfigError` for stores, hub and settings that do not go together (`leasehold.combinations`).
     """
 
-    @former_keywords(
-        Moved("runtime", Runtime, ("clock", "rng", "notices")),
-        Moved("purpose", Purpose, ("pipeline", "share", "table", "reads_here")),
-    )
     def __init__(
         self,
         hub: Hub,

@@ -11,7 +11,6 @@ PARKING, and some of them VERSIONS, RELATED or OUTBOX as well. `leasehold_testki
 
 from __future__ import annotations
 
-import warnings
 from typing import TypeVar, cast
 
 from leasehold.errors import ConfigError
@@ -51,7 +50,6 @@ __all__ = [
     "VERSIONS",
     "Features",
     "SinkFeature",
-    "features_of",
     "offered",
     "require",
 ]
@@ -100,19 +98,9 @@ ALL: Features = frozenset(
 """Every feature that there is."""
 
 
-def features_of(sink: Sink) -> Features:
-    """What a sink says that it has. One written before there was `Sink.features` has none, and warns."""
-    said: Features | None = getattr(sink, "features", None)
-    if said is None:
-        name = type(sink).__name__
-        warnings.warn(f"{name} has no attribute features, and counts as a sink without any", DeprecationWarning, 2)
-        return frozenset()
-    return said
-
-
 def offered(sink: Sink, feature: SinkFeature[P]) -> P | None:
     """The sink, as what has this feature; None where it does not say so."""
-    return cast("P", sink) if feature in features_of(sink) else None
+    return cast("P", sink) if feature in sink.features else None
 
 
 def require(sink: Sink, feature: SinkFeature[P], needed_by: str, remedy: str = "") -> P:

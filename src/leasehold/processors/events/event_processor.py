@@ -29,13 +29,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import LeaseholdError, UsageError
-from leasehold.former_keywords import Moved, former_keywords
 from leasehold.hubs import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership
 from leasehold.notices import CycleFailed, HandOverAsked, OwnershipClaimed, OwnershipLost, StartDelayed
@@ -100,17 +98,6 @@ class EventProcessor:
     partitions run at the same time.
     """
 
-    @former_keywords(
-        Moved(
-            "on_events",
-            Handlers,
-            ("on_event", "on_partition_start", "on_partition_stop", "on_error"),
-            join=lambda given, former: replace(handlers_of(given), **former),
-        ),
-        Moved("ownership", FixedPartitions, ("partitions",), plain=lambda settings: {"settings": settings}),
-        Moved("delivery", DeliverySettings, ("start", "checkpoint", "patience"), older=True),
-        Moved("runtime", Runtime, ("notices", "clock", "rng")),
-    )
     def __init__(
         self,
         hub: Hub | str,

@@ -21,6 +21,7 @@ def parked_of(message: QueueMessage, name: MessageName, key: tuple[Any, ...]) ->
     said: dict[str, Any] = {field: value for field in _STATED if (value := getattr(message, field)) is not None}
     if message.properties:
         said["properties"] = dict(message.properties)
+    assert message.body is not None  # its content has been read
     return ParkedMessage(name, key, message.body, json.dumps(said))
 
 

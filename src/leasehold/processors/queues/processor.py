@@ -35,7 +35,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from leasehold.errors import ConfigError, LeaseholdError, UsageError, may_pass
 from leasehold.formats.columns_text import read_columns
-from leasehold.former_keywords import Moved, former_keywords
 from leasehold.handlers.contract import EntityHandler
 from leasehold.handlers.settings import Bodies, bodies_of
 from leasehold.leases import EntityLeases
@@ -57,7 +56,7 @@ from leasehold.processors.queues.messages_in_hand import (
 )
 from leasehold.processors.queues.room import Room
 from leasehold.processors.queues.sessions import Sessions, Shared
-from leasehold.processors.queues.settings import QueueDelivery, check_none_deferred, for_sessions
+from leasehold.processors.queues.settings import QueueDelivery, for_sessions
 from leasehold.processors.queues.turns import Turns
 from leasehold.processors.queues.work import Work
 from leasehold.queues import Queue, QueueMessage, open_queue
@@ -99,11 +98,6 @@ class QueueProcessor:
     Raises `ConfigError`, also for a sink that keeps no messages, `SchemaMismatch` and `MissingDependency`.
     """
 
-    @former_keywords(
-        Moved("schema", Bodies, ("timestamps",), plain=lambda schema: {"schema": schema}),
-        Moved("delivery", QueueDelivery, ("key", "holder", "lease_duration"), older=True),
-        Moved("runtime", Runtime, ("clock", "rng", "base")),
-    )
     def __init__(
         self,
         url: str,
@@ -135,7 +129,6 @@ class QueueProcessor:
         self._queue: Queue = opened()
         name, parking = self._queue.name, kept.parked_messages
         self._locks = LockTimes(self._queue.url, self._queue.shortest_lock)
-        check_none_deferred(name, parking)
         self._work = Work(name, handler, kept, columns, settings=settings, clock=self._clock)
         self._turns = Turns(name, self._work, self._reader, parking, settings=settings, runtime=runtime)
         self._room = Room(settings, runtime.rng, looks=True)

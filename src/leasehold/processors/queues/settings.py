@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING
 
 from leasehold.backoff import Backoff
 from leasehold.config import check_number
-from leasehold.errors import ConfigError, UsageError
+from leasehold.errors import ConfigError
 
 if TYPE_CHECKING:
     from leasehold.queues.keys import KeyOf
-    from leasehold.sinks.beside.messages.parking import ParkedMessages
     from leasehold.stores import LeaseStore
 
 REMEMBER = 14 * 86_400.0
 """Seconds for which a sink remembers a message that is done: as long as a queue keeps one by default."""
-
-LAST_WITH_DEFER = "0.1.0.dev0 as of commit fb2ad53"
-"""The last version with the policy `defer`."""
 
 
 class BusyPolicy(StrEnum):
@@ -113,23 +109,3 @@ def for_sessions(settings: QueueDelivery, lease_store: str | LeaseStore | None) 
         rule = "wait, for a queue that requires sessions: a message that was given back would be overtaken"
         raise ConfigError("busy", str(settings.busy), rule, "Leave busy out")
     return replace(settings, key="session")
-
-
-def check_none_deferred(queue: str, parking: ParkedMessages) -> None:
-    """Refuse a sink that notes messages which still lie deferred in the queue.
-
-    The policy `defer` of former versions kept a message's number in the sink, without its body, and its body in the
-    queue. This version does not read them. Raises `UsageError`, which says how many there are.
-    """
-    if number := parking.deferred(queue):
-        raise deferred_error(queue, number)
-
-
-def deferred_error(queue: str, number: int) -> UsageError:
-    """The error for messages that the policy `defer` has left."""
-    return UsageError(
-        f'{queue}: the sink has notes of {number} deferred message{"" if number == 1 else "s"}, from busy="defer", '
-        f"which this version does not have. Run processors of the last version that has it, {LAST_WITH_DEFER}, with "
-        'busy="defer" until these are processed (`leasehold parked` counts them), then start this version with '
-        'busy="park"'
-    )

@@ -25,7 +25,7 @@ from leasehold.processors.queues.content import ContentReader, Unfit, lease_key_
 from leasehold.processors.queues.kept_leases import KeptLeases
 from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result, Start
 from leasehold.processors.queues.parked import message_of, parked_of
-from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, deferred_error, pause
+from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, pause
 from leasehold.processors.queues.work import Hold, Work
 from leasehold.runtime import Runtime
 from leasehold.sinks.beside.messages.parking import ParkedMessage, ParkedMessages
@@ -189,8 +189,6 @@ class Turns:
             if turn.stopping() or parked.next_at > self._clock.wall():
                 yield False
                 return
-            if parked.body is None:  # a process of a former version has noted it since this one has started
-                raise deferred_error(self._queue, 1)
             result = self._tried_parked(parking, parked, turn.lease)
             turn.report(turn.start, None, result)
             yield result.goes_on

@@ -47,9 +47,8 @@ from typing import TYPE_CHECKING
 
 from leasehold.backends import absolute, names_file
 from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError, UsageError
-from leasehold.former_keywords import former_keywords
 from leasehold.handlers.contract import Computed, EntityHandler, joined
-from leasehold.handlers.settings import FORMER, Bodies, Failures, Spread, Writes, spread_of
+from leasehold.handlers.settings import Bodies, Failures, Spread, Writes
 from leasehold.notices import Notice, TableApplied
 from leasehold.runtime import Runtime
 from leasehold.sinks.base import LevelOf
@@ -123,7 +122,6 @@ class HandledOnSpark:
     _learns_schema = False
     _reads = ReadsEvents()
 
-    @former_keywords(*FORMER, attributes=("level_of",))
     def __init__(
         self,
         handler: EntityHandler,
@@ -138,7 +136,7 @@ class HandledOnSpark:
         spread: Spread | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        runtime, spread = runtime or Runtime(), spread_of(spread)
+        runtime = runtime or Runtime()
         if failures is not None and failures.on_failure == "wait":
             raise ConfigError(
                 "on_failure",

@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import ConfigError, UsageError
-from leasehold.former_keywords import former_keywords
 from leasehold.notices import Notice
 from leasehold.runtime import Runtime
 from leasehold.sinks import open_sink
@@ -39,7 +38,7 @@ from leasehold.spark.table.counting import Counting
 from leasehold.spark.table.expressions import Prepared, batch_of, check_types, with_expression, with_rejected
 from leasehold.spark.table.identities import deduplication, identities_of, refuse_beside_others
 from leasehold.spark.table.of_loop import Collect, LoopBatch, MetTable
-from leasehold.spark.table.settings import FORMER, OwnershipRecords, RowRules, Writing
+from leasehold.spark.table.settings import OwnershipRecords, RowRules, Writing
 from leasehold.spark.table.telling import apply_and_tell
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 from leasehold.stores import open_store
@@ -75,7 +74,6 @@ class EntityTable:
     Raises `ConfigError` at once for settings that do not go together.
     """
 
-    @former_keywords(*FORMER)
     def __init__(
         self,
         url: str,
@@ -133,13 +131,7 @@ class EntityTable:
         """The sum of what has become of all batches that this object has applied."""
         return self._counting.totals
 
-    @overload
-    def apply(self, df: DataFrame, batch: LoopBatch) -> BatchResult: ...
-
-    @overload
-    def apply(self, df: DataFrame, batch: int) -> None: ...
-
-    def apply(self, df: DataFrame, batch: LoopBatch | int) -> BatchResult | None:
+    def apply(self, df: DataFrame, batch: LoopBatch) -> BatchResult:
         """Apply what is new in `df`, in one transaction, and say what became of it.
 
         `batch` is the batch of `MicroBatches` that `df` was made of. Nothing of it is applied when this raises:
@@ -149,12 +141,7 @@ class EntityTable:
         A batch that cannot be read whole, since another instance has taken a partition of it or the hub, the store or
         the database is away, raises nothing: nothing of it is applied, the result says so with zeros, and the loop
         gives its events again.
-
-        With the number that `foreachBatch` gives it is `apply_query_batch`, as it was before that had a name.
         """
-        if isinstance(batch, int):
-            self.apply_query_batch(df, batch)
-            return None
         return self._apply_of_loop(lambda: batch.rows(self, df), batch)
 
     def apply_query_batch(self, df: DataFrame, number: int) -> None:

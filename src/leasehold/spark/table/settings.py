@@ -1,21 +1,18 @@
 """What an entity table is given, as values: the rules for its rows, how they are written, and whose batches count.
 
-Owns these values, and where the former keywords of `EntityTable` are now. Refuses what a value can tell by itself: a
+Owns these values. Refuses what a value can tell by itself: a
 text that is no expression, a number out of its range, one of two that go together. What also takes the table's mode,
 columns or database to tell is for the table and its sink to refuse. Needs no Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from leasehold.config import check_number, parse_duration
 from leasehold.errors import ConfigError
-from leasehold.former_keywords import Moved
 from leasehold.model import ConsumerGroup
-from leasehold.runtime import Runtime
 from leasehold.sinks.rules.table import check_deduplication
 from leasehold.stores.base import OwnershipStore
 
@@ -127,17 +124,3 @@ class OwnershipRecords:
                 "store and group go together: the store is asked for the ownership records of the group",
                 "Give both; the group is hub.consumer_group(name)",
             )
-
-
-def _ownership_before(_given: object, stated: Mapping[str, Any]) -> OwnershipRecords:
-    """Of the keywords, of which one may have been forgotten."""
-    return OwnershipRecords(stated.get("store"), stated.get("group"))  # type: ignore[arg-type] # which refuses None
-
-
-FORMER = (
-    Moved("rules", RowRules, ("sequence_by", "delete_when", "reject_by", "deduplicate_by", "deduplicate_for")),
-    Moved("writing", Writing, ("keep", "schema_evolution", "timeout")),
-    Moved("ownership", OwnershipRecords, ("store", "group"), join=_ownership_before),
-    Moved("runtime", Runtime, ("base",)),
-)
-"""Where the former keywords of an entity table are."""

@@ -74,14 +74,6 @@ class KeptMessages:
             )
             return [key for key, _ in reading.entities(session.spec, ((text, 0.0) for (text,) in found))]
 
-    def deferred(self, queue: str) -> int:
-        """See `ParkedMessages`."""
-        with self._access.looking(MESSAGE_PARKED) as session:
-            if not session.there(MESSAGE_PARKED):
-                return 0
-            query = f"SELECT count(*) FROM {session.of(MESSAGE_PARKED)} WHERE {_QUEUE} AND body IS NULL"
-            return int(session.one(query, **mine_of(session.spec), queue=queue))
-
     def waiting(self) -> dict[str, tuple[int, float]]:
         """See `ParkedMessages`."""
         with self._access.looking(MESSAGE_PARKED) as session:
@@ -133,8 +125,7 @@ def _put(session: Session, message: ParkedMessage, now: float) -> None:
         "%(name)s, %(queue)s, %(message)s, %(key)s, %(enqueued)s, %(number)s, %(body)s, %(about)s, %(deliveries)s, "
         "%(next_at)s, %(error)s, %(now)s) ON CONFLICT (pipeline, entity_table, queue, message) DO UPDATE SET "
         "deliveries = CASE WHEN was.deliveries > excluded.deliveries THEN was.deliveries ELSE excluded.deliveries END, "
-        "next_at = excluded.next_at, error = excluded.error, about = excluded.about, "
-        "body = coalesce(excluded.body, was.body)",
+        "next_at = excluded.next_at, error = excluded.error, about = excluded.about",
         **mine_of(session.spec),
         queue=name.queue,
         message=name.identity,
@@ -154,5 +145,4 @@ def _message(
     name: MessageName, key: Key, body: object, about: object, deliveries: object, next_at: object, error: object
 ) -> ParkedMessage:
     """A parked message of an entity, from what was kept of it."""
-    kept = None if body is None else as_bytes(body)
-    return ParkedMessage(name, key, kept, as_text(about), count(deliveries), seconds(next_at), as_text(error))
+    return ParkedMessage(name, key, as_bytes(body), as_text(about), count(deliveries), seconds(next_at), as_text(error))

@@ -3,8 +3,7 @@
 Owns the contract. What keeps messages (`KeepsMessages`) has `parked_messages`, and goes by these rules too:
 
 1. A message is parked in a transaction of its own, with all that its handler is given. The processor completes it after
-   that. One that is done is not parked. A former version has parked messages without their bodies, which lie deferred
-   in the queue; `deferred` counts these.
+   that. One that is done is not parked.
 2. Parked messages of an entity stand in the order of their queue: by enqueued time, then number. Messages of two queues
    do not wait for each other.
 3. `read_message` says whether an earlier message of the entity is parked (`behind`), and `apply_message` then does
@@ -23,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from leasehold.former_names import former_name
 from leasehold.sinks.beside.messages.names import MessageName
 
 __all__ = ["ParkedMessage", "ParkedMessages"]
@@ -36,7 +34,6 @@ class ParkedMessage:
     """A message that waits.
 
     key         of its entity: values of the key columns, in the order of the spec
-    body        None for one that a former version has left deferred in the queue
     about       what else is kept of it, as its processor has written it
     deliveries  how often its handler was called for it
     next_at     when it is tried again, in seconds since 1970, once it is the first of its entity; 0: at once
@@ -45,7 +42,7 @@ class ParkedMessage:
 
     name: MessageName
     key: Key
-    body: bytes | None
+    body: bytes
     about: str
     deliveries: int = 0
     next_at: float = 0.0
@@ -61,10 +58,7 @@ class ParkedMessages(Protocol):
     """The parked messages of one table. Used from any thread."""
 
     def park(self, message: ParkedMessage) -> bool:
-        """Park a message, or note a later try of one that is parked; whether it is parked now: else it is done.
-
-        A body that is kept stays, also where the later note has none.
-        """
+        """Park a message, or note a later try of one that is parked; whether it is parked now: else it is done."""
         ...
 
     def first(self, queue: str, key: Key, at_most: int) -> list[ParkedMessage]:
@@ -80,10 +74,6 @@ class ParkedMessages(Protocol):
         `check_messages` need not have come before."""
         ...
 
-    def deferred(self, queue: str) -> int:
-        """How many messages of a queue are parked without a body."""
-        ...
-
     def remove(self, message: ParkedMessage) -> None:
         """Remove a message that is done."""
         ...
@@ -91,7 +81,3 @@ class ParkedMessages(Protocol):
     def set_aside(self, message: ParkedMessage, reason: str) -> bool:
         """Give a message up: it is done, without effect, and a rejected row of the table. Whether it was not done."""
         ...
-
-
-def __getattr__(name: str) -> object:
-    return former_name(__name__, name)

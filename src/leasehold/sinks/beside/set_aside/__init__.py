@@ -5,14 +5,12 @@ from leasehold.sinks.beside.set_aside.contract import (
     EventId,
     KeepsRejected,
     ParkedAgain,
-    ParksRejected,
     ReasonCount,
     RejectedRow,
     RejectedRows,
     RetryResult,
     Selection,
     SetAsideCounts,
-    TellsSetAside,
 )
 
 __all__ = [
@@ -20,12 +18,10 @@ __all__ = [
     "EventId",
     "KeepsRejected",
     "ParkedAgain",
-    "ParksRejected",
     "ReasonCount",
     "RejectedRow",
     "RejectedRows",
     "RetryResult",
     "Selection",
     "SetAsideCounts",
-    "TellsSetAside",
 ]

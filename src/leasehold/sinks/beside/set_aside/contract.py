@@ -42,14 +42,12 @@ __all__ = [
     "EventId",
     "KeepsRejected",
     "ParkedAgain",
-    "ParksRejected",
     "ReasonCount",
     "RejectedRow",
     "RejectedRows",
     "RetryResult",
     "Selection",
     "SetAsideCounts",
-    "TellsSetAside",
 ]
 
 
@@ -231,9 +229,3 @@ class KeepsRejected(Protocol):
     def set_aside_counts(self) -> SetAsideCounts:
         """How much is set aside now; nothing where nothing has been made yet. Makes and changes nothing."""
         ...
-
-
-ParksRejected = RejectedRows
-"""The former name of a part of it."""
-TellsSetAside = KeepsRejected
-"""The former name of a part of it."""

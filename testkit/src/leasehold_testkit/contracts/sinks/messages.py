@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -280,17 +279,6 @@ class MessagesContract(SinkFixtures):
         assert parking.due("shop/orders", 9) == [("a",)]
         parking.remove(two)
         assert parking.first("shop/orders", ("a",), 9) == []
-
-    def test_messages_without_a_body_are_counted_for_each_queue(self, keeping: Any) -> None:
-        parking = keeping.parked_messages
-        assert parking.deferred("shop/orders") == 0
-        for one in (
-            parked(1, "a"),
-            replace(parked(2, "a"), body=None),
-            replace(parked(3, "b", queue="other"), body=None),
-        ):
-            assert parking.park(one)
-        assert [parking.deferred(queue) for queue in ("shop/orders", "other", "none")] == [1, 1, 0]
 
     def test_a_parked_message_is_forgotten_with_its_entity(self, keeping: Any) -> None:
         keeping.parked_messages.park(parked(1, "a"))
