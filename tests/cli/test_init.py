@@ -37,20 +37,14 @@ def test_made_then_there(tmp_path: Path) -> None:
     assert open_store(url).list_checkpoints(ConsumerGroup("n", "h")) == []
 
 
-def test_an_older_file_is_brought_up(tmp_path: Path) -> None:
+def test_a_file_of_an_older_release_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     init(f"sqlite:///{path}")
     with closing(sqlite3.connect(path)) as file, file:
-        file.execute("DROP TABLE leasehold_ask")
-        file.execute("ALTER TABLE leasehold_checkpoint DROP COLUMN data")
-        file.execute("DROP TABLE leasehold_presence")
-        for column in ("nonce", "successor", "claimed_at", "failures", "last_error"):
-            file.execute(f"ALTER TABLE leasehold_ownership DROP COLUMN {column}")
-        file.execute("DROP TABLE leasehold_schema")
-        for table in ("session", "lease", "fence"):
-            file.execute(f"DROP TABLE leasehold_{table}")
-    done = {one["component"]: one["outcome"] for one in init(f"sqlite:///{path}")["components"]}
-    assert done == {"stores": "brought up from version 1", "leases": "made"}
+        file.execute("UPDATE leasehold_schema SET version = 1 WHERE component = 'stores'")
+    result = CliRunner().invoke(app, ["init", f"sqlite:///{path}"])
+    assert result.exit_code == 1
+    assert "its tables for stores have format 1, and this release reads format 3 alone" in result.stderr
 
 
 def test_a_file_of_a_newer_release_is_refused(tmp_path: Path) -> None:
@@ -60,7 +54,7 @@ def test_a_file_of_a_newer_release_is_refused(tmp_path: Path) -> None:
         file.execute("UPDATE leasehold_schema SET version = 99 WHERE component = 'leases'")
     result = CliRunner().invoke(app, ["init", f"sqlite:///{path}"])
     assert result.exit_code == 1
-    assert "its tables for leases have version 99" in result.stderr
+    assert "its tables for leases have format 99" in result.stderr
     assert "pip install --upgrade leasehold" in result.stderr
 
 

@@ -31,7 +31,6 @@ from leasehold.model import Event, EventPosition, PartitionProperties, PositionK
 from leasehold_testkit.clock import ManualClock
 from leasehold_testkit.contracts.hubs.contracts import HubContract
 from leasehold_testkit.contracts.hubs.fixtures import bodies_of, numbered, rows_of
-from tests.hubs.log_files import write_format_1
 from tests.waiting import PATIENCE
 
 PEER = Path(__file__).with_name("peer.py")
@@ -143,12 +142,6 @@ def test_a_log_knows_when_it_was_made(path: Path) -> None:
     beside = LogHub.create(path.with_name("beside.db"), clock=ManualClock(wall=1_800_000_000.25))
     assert UUID(beside.identity).version == 7
     assert beside.identity != made.identity
-    earlier = path.with_name("earlier.db")
-    write_format_1(earlier)
-    with sqlite3.connect(earlier) as connection:  # as releases made them that did not note the time
-        connection.execute("UPDATE log SET identity = '0f8fad5b-d9cb-469f-a165-70867728950e'")
-    connection.close()
-    assert LogHub(earlier).created is None
 
 
 def test_two_paths_to_one_log_are_one_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

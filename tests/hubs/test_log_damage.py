@@ -18,11 +18,10 @@ from leasehold.hubs.arrow_events import events_of
 from leasehold.hubs.log.format import BatchRow
 from leasehold.hubs.log.hub import LogHub
 from leasehold.hubs.log.payload import checked, decoded, payloads
-from leasehold.model import EventPosition, PartitionProperties, PositionKind
 from leasehold_testkit.clock import ManualClock
 from tests.hubs import flips
 from tests.hubs.flips import events, table
-from tests.hubs.log_files import FORMAT_1_IDENTITY, sent, write_format_1
+from tests.hubs.log_files import write_format_1
 from tests.waiting import PATIENCE
 
 
@@ -52,47 +51,20 @@ def change(path: Path, statement: str, *values: object) -> None:
 # a file of format 1
 
 
-def test_a_file_of_format_1_is_read(path: Path) -> None:
+def test_a_file_of_format_1_is_refused_by_name_and_left_alone(path: Path) -> None:
     write_format_1(path)
-    hub = LogHub(path)
-    assert hub.identity == FORMAT_1_IDENTITY
-    assert hub.partition_properties() == {p: PartitionProperties(p, 10, 60) for p in ("0", "1")}
-    assert {partition: events(hub, partition) for partition in hub.partition_ids()} == sent()
-    assert hub.resolve("0", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=1_800_000_051)) == 30
-    assert hub.enqueued_times({"0": 25}, PATIENCE) == {"0": 1_800_000_050.0}
+    before = path.read_bytes()
+    for ask in (LogHub, LogHub.create):
+        with pytest.raises(HubError, match=r"the log has format 1, .* format 2 alone.* send its events again"):
+            ask(path)
+    assert path.read_bytes() == before
 
 
-def test_a_file_of_format_1_is_appended_to_trimmed_and_grown_and_stays_one(path: Path) -> None:
+def test_a_format_that_is_not_the_tables_is_an_error(path: Path) -> None:
     write_format_1(path)
-    hub = LogHub.create(path, partitions=3)
-    assert hub.append(table("new", 5), partition="0") == range(60, 65)
-    assert hub.append(table("new", 5), partition="2") == range(5)
-    assert [event.body for event in events(hub, "0")] == [
-        *(event.body for event in sent()["0"]),
-        *(b"new/%d" % row for row in range(5)),
-    ]
-    removed = hub.retain(max_age=3_600)
-    assert removed == 100 or hub.partition_properties()["1"].begin == 10  # by the machine's clock of today
-    hub.close()
-    connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-    columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(batches)")]
-    assert columns == ["batch", "partition", "first_sequence", "last_sequence", "enqueued", "payload"]
-    assert (
-        connection.execute("SELECT sum(length(payload)) FROM batches").fetchone()
-        == connection.execute("SELECT sum(stored_bytes) FROM partitions").fetchone()
-    )
-    connection.close()
-
-
-def test_a_format_that_is_not_the_tables_is_an_error(path: Path, tmp_path: Path) -> None:
-    made(path)
-    change_format(path, 1)
-    write_format_1(tmp_path / "old.db")
-    change_format(tmp_path / "old.db", 2)
-    for file in (path, tmp_path / "old.db"):
-        with pytest.raises(HubError, match="its tables are not those of a log"):
-            LogHub(file)
+    change_format(path, 2)
+    with pytest.raises(HubError, match="its tables are not those of a log"):
+        LogHub(path)
 
 
 def change_format(path: Path, version: int) -> None:

@@ -19,7 +19,7 @@ from leasehold.postgres.connections import MOST_CONNECTIONS, Connections
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.postgres.leases import PostgresLeaseStore
-from leasehold.stores.postgres.schema import STORES, Component, Schema
+from leasehold.stores.postgres.schema import STORES, Schema
 from leasehold.stores.postgres.store import PostgresStore
 from leasehold_testkit.contracts.stores.groups import at_once, new_group
 from leasehold_testkit.contracts.stores.ownership_records import claim, records
@@ -146,40 +146,28 @@ def test_tables_of_a_newer_version_are_refused(url: str) -> None:
         lambda store: store.create_schema(),
     ]
     for use in uses:
-        with pytest.raises(StoreError, match=r"have version 99, and this release .* up to 2: pip install --upgrade"):
+        with pytest.raises(StoreError, match=r"have format 99, and this release .* up to 2: pip install --upgrade"):
             use(PostgresStore(url, timeout=NEVER))
     PostgresLeaseStore(url, timeout=NEVER).open_session("me", NEVER)
 
 
-def test_older_tables_are_brought_up_to_date_and_keep_what_they_hold(url: str) -> None:
-    group = new_group()
-    claimed = claim(PostgresStore(url, timeout=NEVER), group)
-    newer = Component(
-        "stores", (*STORES.steps, ("ALTER TABLE leasehold_ownership ADD COLUMN colour text",)), STORES.traces
-    )
-    schema = Schema(newer, "shown")
-    connections = Connections(url, NEVER, schema.prepare)
-    assert connections.rows("SELECT partition, colour FROM leasehold_ownership", {}) == [("0", None)]
-    assert connections.rows("SELECT version FROM leasehold_schema WHERE component = 'stores'", {}) == [(3,)]
-    with pytest.raises(StoreError, match="version 3"):
-        PostgresStore(url, timeout=NEVER).list_ownership(group)
-    connections.rows("UPDATE leasehold_schema SET version = 2 RETURNING 1", {})
-    assert records(PostgresStore(url, timeout=NEVER), group) == {"0": claimed}
-
-
-def test_tables_of_the_release_before_checkpoints_had_data_keep_their_places(url: str) -> None:
-    group = new_group()
-    before = Component("stores", STORES.steps[:1], STORES.traces[:1])
-    older = Connections(url, NEVER, Schema(before, "shown").prepare)
-    values = [group.namespace, group.hub, group.name]
-    insert = "INSERT INTO leasehold_checkpoint VALUES (%s, %s, %s, '0', 17, 3, 'seventeen') RETURNING 1"
-    older.run(lambda connection: connection.execute(insert, values).fetchall())
-    with pytest.raises(UsageError, match=r"have version 1, of an older release"):
-        PostgresStore(url, timeout=NEVER).is_made()
-    store = PostgresStore(url, timeout=NEVER)
-    assert store.list_checkpoints(group) == [Checkpoint(group, "0", 17, 3, "seventeen")]
-    assert store.update_checkpoints([Checkpoint(group, "0", 18, 3, None, {"a": "b"})]) == []
-    assert store.list_checkpoints(group) == [Checkpoint(group, "0", 18, 3, None, {"a": "b"})]
+def test_tables_of_an_older_version_are_refused_by_name_and_left_alone(url: str) -> None:
+    PostgresStore(url, timeout=NEVER).create_schema()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE leasehold_schema SET version = 1 WHERE component = 'stores'")
+        connection.execute("DROP TABLE leasehold_ask")
+        connection.execute("ALTER TABLE leasehold_checkpoint DROP COLUMN data")
+        uses: list[Callable[[PostgresStore], object]] = [
+            lambda store: store.list_ownership(new_group()),
+            lambda store: store.create_schema(),
+            lambda store: store.is_made(),
+        ]
+        for use in uses:
+            with pytest.raises(StoreError, match=r"for stores have format 1, .* format 2 alone") as raised:
+                use(PostgresStore(url, timeout=NEVER))
+            assert "drop leasehold_ownership, leasehold_presence, leasehold_ask, " in str(raised.value)
+        assert connection.execute("SELECT to_regclass('leasehold_ask')").fetchall() == [(None,)]
+        assert connection.execute("SELECT version FROM leasehold_schema").fetchall() == [(1,)]
 
 
 def test_tables_that_are_gone_are_not_made_anew_behind_the_back_of_a_store(url: str) -> None:

@@ -14,7 +14,6 @@ from leasehold.model import Checkpoint
 from leasehold.postgres.place import RELATIONS, qualified
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.postgres.schema import LEASES, STORES
-from leasehold.stores.table_versions import tables
 from leasehold_testkit.contracts.stores.groups import new_group
 from leasehold_testkit.contracts.stores.ownership_records import claim
 from tests.stores.servers import PostgresServer
@@ -51,7 +50,7 @@ class Database:
             f"EXECUTE 'ALTER ROLE {self.attacker} SUPERUSER'; RETURN NEW; END $$",
             *(
                 f"CREATE TRIGGER mischief BEFORE INSERT OR UPDATE ON {table} EXECUTE FUNCTION mischief()"
-                for table in (*tables(STORES.steps), "leasehold_schema")
+                for table in (*STORES.tables, "leasehold_schema")
             ),
             role=self.attacker,
         )
@@ -83,7 +82,7 @@ def uses(url: str) -> list[Callable[[], object]]:
 
 
 def test_every_table_and_sequence_is_looked_at() -> None:
-    assert {*tables(STORES.steps), *tables(LEASES.steps), "leasehold_schema"} == set(RELATIONS)
+    assert {*STORES.tables, *LEASES.tables, "leasehold_schema"} == set(RELATIONS)
 
 
 @pytest.mark.parametrize("superuser", [True, False])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +15,6 @@ from leasehold.errors import LeaseholdError, UsageError
 from leasehold.model import ConsumerGroup
 from leasehold.stores import open_existing, open_store
 from leasehold.stores.base import SchemaKeeper
-from leasehold.stores.postgres import schema as postgres_schema
-from leasehold.stores.postgres import store as postgres
 from tests.stores.azurite import Azurite
 from tests.stores.servers import PostgresServer, RedisServer
 from tests.waiting import NEVER
@@ -67,16 +64,6 @@ def test_postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPat
             return found.fetchall() == []
 
     read_and_make(url, untouched)
-    current = postgres_schema.STORES
-    later = dataclasses.replace(current, steps=(*current.steps, ("CREATE TABLE leasehold_of_later (a integer)",)))
-    old, new = len(current.steps), len(later.steps)
-    with monkeypatch.context() as upgraded:
-        upgraded.setattr(postgres, "STORES", later)
-        for _ in range(2):
-            said = rf"version {old}, of an older release.*leasehold init.* to version {new}"
-            with pytest.raises(UsageError, match=said):
-                open_existing(url, timeout=NEVER).list_checkpoints(GROUP)
-    assert open_existing(url, timeout=NEVER).list_checkpoints(GROUP) == [], "instances of the older release go on"
 
 
 def test_redis(redis_server: RedisServer) -> None:

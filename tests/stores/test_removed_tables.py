@@ -16,17 +16,16 @@ import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
-from leasehold.errors import StoreUnavailable, UsageError
+from leasehold.errors import StoreError, StoreUnavailable, UsageError
 from leasehold.model import Checkpoint, Presence
 from leasehold.stores import PipelineBinding, open_existing, open_lease_store, open_store
 from leasehold.stores.sqlite.layout import SCHEMA as SQLITE_STORES
-from leasehold.stores.table_versions import tables
 from leasehold_testkit.contracts.stores.groups import new_group
 from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.stores.servers import PostgresServer
 from tests.waiting import NEVER
 
-TABLES = tables(SQLITE_STORES.migrations)
+TABLES = SQLITE_STORES.component.tables
 Run = Callable[[str], None]
 
 
@@ -76,18 +75,26 @@ def use(store: Any) -> None:
     assert store.bind_pipeline(group, PipelineBinding("p", "s"))
 
 
-@pytest.mark.parametrize("table", [*TABLES, "leasehold_schema"])
+@pytest.mark.parametrize("table", TABLES)
 def test_init_makes_a_removed_table_again(place: Place, table: str) -> None:
     group = new_group()
     open_store(place.url, timeout=NEVER).raise_owner_level([Checkpoint(group, "0", 17, 3)])
     place.init()
     place.run(f"DROP TABLE {table}")
     outcome = place.init()["stores"]
-    assert outcome == ("was there" if table == "leasehold_schema" else f"made again, empty: {table}")
+    assert outcome == f"made again, empty: {table}"
     assert place.init()["stores"] == "was there"
     use(open_store(place.url, timeout=NEVER))
     kept = open_store(place.url, timeout=NEVER).list_checkpoints(group)
     assert kept == ([] if table == "leasehold_checkpoint" else [Checkpoint(group, "0", 17, 3)])
+
+
+def test_tables_that_state_no_version_any_more_are_refused(place: Place) -> None:
+    use(open_store(place.url, timeout=NEVER))
+    place.run("DROP TABLE leasehold_schema")
+    for open_it in (open_store, open_existing):
+        with pytest.raises(StoreError, match=r"its tables for stores have no format.* drop leasehold_ownership, "):
+            use(open_it(place.url, timeout=NEVER))
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -1,4 +1,4 @@
-"""Versions of a SQLite store's tables: from each to the newest, by several at once, and none backwards."""
+"""Versions of a SQLite store's tables: made by several at once, and those of another version refused."""
 
 from __future__ import annotations
 
@@ -12,68 +12,30 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.errors import StoreError, StoreUnavailable, UsageError
-from leasehold.model import BEFORE_FIRST, Ask, Checkpoint, ConsumerGroup, Ownership, Presence
+from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.model import ConsumerGroup
 from leasehold.stores import open_existing, open_lease_store, open_store
-from leasehold.stores.base import PipelineBinding
-from leasehold.stores.sqlite.layout import SCHEMA
 from leasehold.stores.sqlite.schema import Schema
 from leasehold.stores.sqlite.store import SqliteStore
+from leasehold.stores.table_versions import Component
 
 GROUP = ConsumerGroup("n", "h")
-VERSION_1 = """
+UNSTATED = """
 CREATE TABLE leasehold_ownership (
     namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
     owner_id TEXT NOT NULL, owner_level INTEGER NOT NULL, etag TEXT NOT NULL,
     boot_id TEXT NOT NULL, last_modified REAL NOT NULL,
     PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID;
-CREATE TABLE leasehold_checkpoint (
-    namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
-    sequence_number INTEGER NOT NULL, owner_level INTEGER NOT NULL, "offset" TEXT,
-    PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID;
-CREATE TABLE leasehold_binding (
-    namespace TEXT, hub TEXT, consumer_group TEXT,
-    pipeline TEXT NOT NULL, sink TEXT NOT NULL,
-    PRIMARY KEY (namespace, hub, consumer_group)) WITHOUT ROWID;
 INSERT INTO leasehold_ownership VALUES ('n', 'h', '$Default', '0', 'a/1', 7, 'etag-0', 'boot', 12.5);
-INSERT INTO leasehold_ownership VALUES ('n', 'h', '$Default', '1', '', 3, 'etag-1', 'boot', 11.5);
-INSERT INTO leasehold_checkpoint VALUES ('n', 'h', '$Default', '0', 41, 7, 'forty-one');
-INSERT INTO leasehold_binding VALUES ('n', 'h', '$Default', 'flights', 'sink');
 CREATE TABLE of_others (a TEXT);
 INSERT INTO of_others VALUES ('kept');
-PRAGMA journal_mode = WAL;
 """
-"""A file as the release before versions left it."""
+"""A file with a table of the first version, which says none."""
 
-VERSION_2_UNSTATED = f"""{VERSION_1}
-DROP TABLE leasehold_ownership;
-CREATE TABLE leasehold_ownership (
-    namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
-    owner_id TEXT NOT NULL, owner_level INTEGER NOT NULL, etag TEXT NOT NULL,
-    boot_id TEXT NOT NULL, last_modified REAL NOT NULL,
-    nonce TEXT NOT NULL, successor TEXT NOT NULL, claimed_at INTEGER NOT NULL,
-    failures INTEGER NOT NULL, last_error TEXT NOT NULL,
-    PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID;
-CREATE TABLE leasehold_presence (
-    namespace TEXT, hub TEXT, consumer_group TEXT, owner_id TEXT,
-    pipeline TEXT NOT NULL, strategy TEXT NOT NULL, capacity REAL NOT NULL, maximum INTEGER,
-    boot_id TEXT NOT NULL, created REAL NOT NULL, last_modified REAL NOT NULL, etag TEXT NOT NULL,
-    PRIMARY KEY (namespace, hub, consumer_group, owner_id)) WITHOUT ROWID;
-CREATE TABLE leasehold_ask (
-    namespace TEXT, hub TEXT, consumer_group TEXT, partition TEXT,
-    owner_level INTEGER NOT NULL, asker TEXT NOT NULL,
-    PRIMARY KEY (namespace, hub, consumer_group, partition)) WITHOUT ROWID;
-INSERT INTO leasehold_ownership VALUES
-    ('n', 'h', '$Default', '0', 'a/1', 7, 'etag-0', 'boot', 12.5, '', '', -1, 0, ''),
-    ('n', 'h', '$Default', '1', '', 3, 'etag-1', 'boot', 11.5, '', '', -1, 0, '');
-"""
-"""A file from between the two commits that brought the new columns and the versions."""
-
-VERSION_2 = f"""{VERSION_2_UNSTATED}
+OLDER = f"""{UNSTATED}
 CREATE TABLE leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL);
 INSERT INTO leasehold_schema VALUES ('stores', 2);
 """
-"""A file as the release before checkpoints had data left it."""
 
 
 @pytest.fixture
@@ -81,15 +43,23 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-def test_who_only_reads_leaves_older_tables_to_the_instances_that_use_them(path: Path) -> None:
-    make(path, VERSION_1)
+@pytest.mark.parametrize(("script", "said"), [(UNSTATED, "no format"), (OLDER, "format 2")])
+def test_a_file_of_an_older_version_is_refused_by_name_and_left_alone(path: Path, script: str, said: str) -> None:
+    make(path, script)
     before = path.read_bytes()
-    for _ in range(2):
-        with pytest.raises(UsageError, match=r"version 1, of an older release.*leasehold init.* to version 3"):
-            open_existing(f"sqlite:///{path}")
+    uses: list[Callable[[], object]] = [
+        lambda: SqliteStore(path).list_ownership(GROUP),
+        lambda: SqliteStore(path).create_schema(),
+        lambda: open_existing(f"sqlite:///{path}"),
+    ]
+    for use_it in uses:
+        with pytest.raises(
+            StoreError, match=rf"store\.db: its tables for stores have {said}, .* format 3 alone"
+        ) as raised:
+            use_it()
+        assert "drop leasehold_ownership, leasehold_checkpoint, " in str(raised.value)
     assert path.read_bytes() == before
-    assert SqliteStore(path).create_schema().before == 1
-    assert len(open_existing(f"sqlite:///{path}").list_checkpoints(GROUP)) == 1
+    assert not path.with_name("store.db-wal").exists()
 
 
 def make(path: Path, script: str) -> None:
@@ -97,44 +67,9 @@ def make(path: Path, script: str) -> None:
         file.executescript(script)
 
 
-def layout(path: Path) -> dict[str, list[str]]:
-    """The columns of each table."""
-    with closing(sqlite3.connect(path)) as file:
-        tables = [name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return {one: sorted(row[1] for row in file.execute(f"PRAGMA table_info({one})")) for one in sorted(tables)}
-
-
 def versions(path: Path) -> dict[str, int]:
     with closing(sqlite3.connect(path)) as file:
         return dict(file.execute("SELECT component, version FROM leasehold_schema"))
-
-
-@pytest.mark.parametrize(
-    "script", [VERSION_1, VERSION_2_UNSTATED, VERSION_2], ids=["version 1", "version 2, unstated", "version 2"]
-)
-def test_an_older_file_is_brought_up_to_date_in_place(path: Path, tmp_path: Path, script: str) -> None:
-    make(path, script)
-    store = SqliteStore(path)
-    listed = {record.partition: record for record in store.list_ownership(GROUP).records}
-    assert {p: (r.owner_id, r.owner_level, r.etag) for p, r in listed.items()} == {
-        "0": ("a/1", 7, "etag-0"),
-        "1": ("", 3, "etag-1"),
-    }
-    assert {(r.nonce, r.successor, r.claimed_at, r.failures, r.last_error) for r in listed.values()} == {
-        ("", "", BEFORE_FIRST, 0, "")
-    }
-    assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", 41, 7, "forty-one")]
-    assert store.bind_pipeline(GROUP, PipelineBinding("another", "x")) == PipelineBinding("flights", "sink")
-    assert len(store.renew_ownership([listed["0"]], Presence(GROUP, "a/1"))) == 1
-    store.ask([Ask(GROUP, "1", 3, "a/1")])
-    assert len(store.claim_ownership([Ownership(GROUP, "2", "a/1", 1, nonce="new")])) == 1
-
-    fresh = tmp_path / "fresh.db"
-    SqliteStore(fresh).list_ownership(GROUP)
-    made = layout(path)
-    assert made.pop("of_others") == ["a"]
-    assert made == layout(fresh)
-    assert versions(path) == versions(fresh) == {"stores": SCHEMA.version}
 
 
 OPEN = """
@@ -169,12 +104,8 @@ def start_peer() -> Iterator[Callable[[list[str]], subprocess.Popen[str]]]:
             pass
 
 
-def test_processes_bring_files_up_to_date_at_once(
-    tmp_path: Path, start_peer: Callable[[list[str]], subprocess.Popen[str]]
-) -> None:
+def test_processes_make_files_at_once(tmp_path: Path, start_peer: Callable[[list[str]], subprocess.Popen[str]]) -> None:
     paths = [tmp_path / f"{number}.db" for number in range(20)]
-    for one in paths:
-        make(one, VERSION_1)
     peers = [start_peer([str(one) for one in paths]) for _ in range(3)]
     for peer in peers:
         assert peer.stdout
@@ -183,8 +114,8 @@ def test_processes_bring_files_up_to_date_at_once(
         assert peer.stdin
         peer.stdin.write("\n")
         peer.stdin.flush()
-    assert [json.loads(peer.communicate(timeout=120)[0]) for peer in peers] == [[2] * len(paths)] * 3
-    assert all(versions(one) == {"stores": SCHEMA.version, "leases": 1} for one in paths)
+    assert [json.loads(peer.communicate(timeout=120)[0]) for peer in peers] == [[0] * len(paths)] * 3
+    assert all(versions(one) == {"stores": 3, "leases": 1} for one in paths)
 
 
 @pytest.mark.parametrize("component", ["stores", "leases"])
@@ -197,7 +128,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path, pat
     before = dump(path)
     newer = opener("sqlite:///store.db", base=tmp_path)
     for _ in range(2):
-        with pytest.raises(StoreError, match=rf"store\.db: its tables for {component} have version 9.*up to . ?: pip"):
+        with pytest.raises(StoreError, match=rf"store\.db: its tables for {component} have format 9.*up to .: pip"):
             use(newer)
     assert dump(path) == before
     use({"stores": open_lease_store, "leases": open_store}[component]("sqlite:///store.db", base=tmp_path))
@@ -224,22 +155,19 @@ def test_what_is_up_to_date_waits_for_no_writer(path: Path) -> None:
 
 
 def test_what_is_not_waits_for_the_time_out(path: Path) -> None:
-    make(path, VERSION_1)
+    make(path, "CREATE TABLE of_others (a TEXT); PRAGMA journal_mode = WAL;")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="locked"):
             SqliteStore(path, timeout=0.05).list_ownership(GROUP)  # impatient: another holds the lock
-    assert len(SqliteStore(path).list_ownership(GROUP).records) == 2
+    assert SqliteStore(path).list_ownership(GROUP).records == ()
 
 
-def test_a_migration_that_fails_leaves_the_version_before(path: Path) -> None:
-    whole = Schema("x", [["CREATE TABLE x (a)"], ["ALTER TABLE x ADD COLUMN b", "ALTER TABLE x ADD COLUMN c"]])
-    broken = Schema("x", [whole.migrations[0], [whole.migrations[1][0], "ALTER TABLE gone ADD COLUMN c"]])
+def test_a_statement_that_fails_leaves_nothing(path: Path) -> None:
+    makes = "CREATE TABLE leasehold_x (a)"
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        Schema("x", whole.migrations[:1]).lay_out(file)
-        with pytest.raises(sqlite3.OperationalError, match="no such table: gone"):
-            broken.lay_out(file)
-        assert broken.stated(file) == 1
-        whole.lay_out(file)
-        assert whole.stated(file) == 2
-    assert layout(path)["x"] == ["a", "b", "c"]
+        with pytest.raises(sqlite3.OperationalError, match="no such table: leasehold_gone"):
+            Schema(Component("x", 1, [makes, "ALTER TABLE leasehold_gone ADD COLUMN c"])).lay_out(file)
+        assert [*file.iterdump()] == ["BEGIN TRANSACTION;", "COMMIT;"]
+        assert Schema(Component("x", 1, [makes])).lay_out(file).before == 0
+    assert versions(path) == {"x": 1}

@@ -54,9 +54,9 @@ def init(
 ) -> None:
     """Make what a store keeps its records in, a topic or a log.
 
-    Tables for ownership and checkpoints, and those for leases, are made or brought up to date, in place; what was
-    removed is made again, and what is as it should be is left alone. Instances do the same when they start. This is
-    for doing it first, as a user who may make tables, so that the instances' own need not.
+    Tables for ownership and checkpoints, and those for leases, are made; what was removed is made again, what is as it
+    should be is left alone, and another version is refused. Instances do the same when they start. This is for doing it
+    first, as a user who may make tables, so that the instances' own need not.
 
     With a kafka:// URL the topic is made, with what the cluster says where nothing is said here; with a log:// URL the
     log. One that is there is left as it is: other numbers of partitions than it has are refused, but a log grows.
@@ -221,8 +221,5 @@ def _outcome(change: SchemaChange | None) -> tuple[str, int | None]:
     if change.before == 0:
         return "made", change.after
     if change.remade:
-        again = f"made again, empty: {', '.join(change.remade)}"
-        return again if change.before == change.after else f"{again}; version {change.before} before", change.after
-    if change.before < change.after:
-        return f"brought up from version {change.before}", change.after
+        return f"made again, empty: {', '.join(change.remade)}", change.after
     return "was there", change.after

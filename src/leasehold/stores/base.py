@@ -78,7 +78,7 @@ class SchemaKeeper(Protocol):
     """
 
     def create_schema(self) -> SchemaChange | None:
-        """Make or upgrade what is missing. Idempotent, also by several at once. None if it cannot tell what it did."""
+        """Make what is missing. Idempotent, also by several at once. None if it cannot tell what it did."""
         ...
 
 
@@ -89,8 +89,7 @@ class TellsWhetherMade(Protocol):
     def is_made(self) -> bool:
         """Whether there is something to read: a file, tables, a mark. Makes and changes nothing.
 
-        Raises `UsageError` for tables of an older version, which the first use would bring up to date, and
-        `StoreError` for those of a newer one.
+        Raises `StoreError` for what has another version, and `UsageError` where some of the tables are missing.
         """
         ...
 

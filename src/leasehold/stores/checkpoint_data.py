@@ -7,8 +7,8 @@ base64, into a value. Written as compact JSON in ASCII, in the order given. Refu
 a checkpoint is written again and again, and is no place for state, which belongs beside the rows under their fence.
 
 The enqueued time is one entry more of that mapping, `leasehold.enqueued`, with the sequence number of its event: so no
-layout changes, a release that knows nothing of it shows it among the data, and where it writes a checkpoint there is
-none, or one of another event, which is passed over. No user's data has this name.
+layout changes, and where another program writes a checkpoint there is none, or one of another event, which is passed
+over. No user's data has this name.
 """
 
 from __future__ import annotations

@@ -1,57 +1,64 @@
-"""Versions of tables: what leads from one to the next, which tables there should be, and what is said of others'
-tables.
+"""The tables of a store as data: what makes them, which version they have, and what is said of others' tables.
 
-Owns the steps as data, for every store with tables, and the errors. Nobody may use tables of a newer release. Those of
-an older one are brought up to date by who writes; who only reads is refused, since that would stop the instances of
-the older release.
-
-A step is a list of statements, each of them about one table, the first that it names. So a table that somebody has
-removed is made again as it was at any version: by those statements of the steps so far that are about it.
+Owns the value that describes a set of tables, for every store with tables, and the errors. A database says in
+`leasehold_schema` which version each set has. Nobody uses tables of another version, or tables that say none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from leasehold.errors import StoreError, StoreUnavailable, UsageError
-
-Steps = Sequence[Sequence[str]]
-"""Entry n leads from version n to version n + 1. An entry is never changed once it was released."""
+from leasehold.stored_formats import refusal
 
 
-def about(statement: str) -> str:
-    """The table, or sequence, that a statement is about; `""` where it names none of ours."""
-    found = re.search(r"leasehold_\w+", statement)
-    return found[0] if found else ""
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A set of tables, its version, and the `statements` that make it.
 
+    Each statement is about one table, or sequence: the first that it names. So one that somebody has removed is made
+    again by the statements that are about it. `again` is what to do, beside making it, to one that was removed.
+    """
 
-def tables(steps: Steps) -> tuple[str, ...]:
-    """The tables that there are after these steps, in the order in which they are made."""
-    return tuple(name for name in dict.fromkeys(about(statement) for step in steps for statement in step) if name)
+    name: str
+    version: int
+    statements: Sequence[str]
+    again: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables, and sequences, in the order in which they are made."""
+        return tuple(dict.fromkeys(_about(statement) for statement in self.statements))
 
-def makings(steps: Steps, wanted: Iterable[str]) -> Iterator[str]:
-    """The statements that make these tables as they are after the steps."""
-    names = set(wanted)
-    return (statement for step in steps for statement in step if about(statement) in names)
+    def missing(self, there: Collection[str]) -> list[str]:
+        """Those that are not `there`."""
+        return [name for name in self.tables if name not in there]
 
+    def makings(self, wanted: Iterable[str]) -> list[str]:
+        """The statements that make these tables."""
+        names = set(wanted)
+        return [statement for statement in self.statements if _about(statement) in names]
 
-def newer(where: str, component: str, found: int, known: int) -> StoreError:
-    """The error for tables that a newer release has made."""
-    return StoreError(
-        f"{where}: its tables for {component} have version {found}, and this release knows versions up to {known}: "
-        "pip install --upgrade leasehold"
-    )
+    def remakings(self, removed: Iterable[str]) -> list[str]:
+        """The statements that make these tables again."""
+        names = list(removed)
+        return [*self.makings(names), *(self.again[name] for name in names if name in self.again)]
 
+    def check(self, where: str, stated: int | None, there: Collection[str]) -> None:
+        """Refuse tables of another version. `stated` is what the database says; `there` are the tables that it has.
 
-def older(where: str, component: str, found: int, known: int) -> UsageError:
-    """The error of who only reads, for tables that an older release has made."""
-    return UsageError(
-        f"{where}: its tables for {component} have version {found}, of an older release, and who only reads does not "
-        f"change them. `leasehold init STORE_URL` brings them to version {known}, and so does the first instance of "
-        "this release; those of the older one fail from then on, so stop them first. Until then use the older command"
-    )
+        Read `there` first: who makes tables and states their version does so in one transaction.
+        """
+        if stated is None and not set(self.tables).intersection(there):
+            return
+        remedy = (
+            f"Stop every instance; drop {', '.join(self.tables)} and the row {self.name} of leasehold_schema, or name "
+            "another file or schema; then start again"
+        )
+        if refused := refusal(f"{where}: its tables for {self.name} have", stated, self.version, remedy):
+            raise StoreError(refused)
 
 
 def removed(where: str, missing: Sequence[str]) -> UsageError:
@@ -73,3 +80,9 @@ def gone(where: str, missing: Sequence[str] = ()) -> StoreUnavailable:
 
 def _are_gone(missing: Sequence[str]) -> str:
     return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} gone"
+
+
+def _about(statement: str) -> str:
+    found = re.search(r"leasehold_\w+", statement)
+    assert found is not None
+    return found[0]

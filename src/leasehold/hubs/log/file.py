@@ -26,9 +26,9 @@ from leasehold.hubs.log.format import (
     BatchRow,
     LogFormat,
     PartitionRow,
+    check_format,
     damaged,
     damaged_events,
-    format_of,
     is_empty,
     make_log,
     no_log,
@@ -62,7 +62,7 @@ class LogFile:
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
         self.identity = ""
-        self._format = LogFormat(path, 0)
+        self._format = LogFormat(path)
         self._file = _database(path, timeout, create=False, check=self._recognise)
         if not path.exists():
             raise HubUnavailable(no_log(path))
@@ -82,7 +82,7 @@ class LogFile:
 
         def check(connection: sqlite3.Connection) -> None:
             if not is_empty(connection):
-                format_of(connection, path)
+                check_format(connection, path)
 
         file = _database(path, timeout, create=True, check=check)
         with _told(path), file.writing() as connection:
@@ -90,7 +90,7 @@ class LogFile:
                 make_log(connection, now())
                 partitions = partitions or otherwise
             if partitions is not None:
-                _grow(connection, format_of(connection, path), partitions)
+                _grow(connection, LogFormat(path), partitions)
         file.close()
         return cls(path, timeout)
 
@@ -165,8 +165,8 @@ class LogFile:
         place = self._partition(connection, number, partition)
         end, enqueued = place.end, max(place.last_enqueued, round(now() * 1e6))
         for rows, payload in payloads:
-            checksum = zlib.crc32(payload) if self._format.checked else 0
-            self._format.add_batch(connection, BatchRow(number, end, end + rows - 1, enqueued, checksum), payload)
+            row = BatchRow(number, end, end + rows - 1, enqueued, zlib.crc32(payload))
+            self._format.add_batch(connection, row, payload)
             end += rows
         if end > place.end:
             stored = place.stored_bytes + sum(payload.size for _, payload in payloads)
@@ -313,7 +313,7 @@ class LogFile:
         return None if values is None else self._format.batch(values)
 
     def _check(self, row: BatchRow, payload: object) -> None:
-        if not isinstance(payload, bytes) or (self._format.checked and zlib.crc32(payload) != row.payload_checksum):
+        if not isinstance(payload, bytes) or zlib.crc32(payload) != row.payload_checksum:
             raise damaged_events(self.path, row.partition, row.first, row.last + 1, "are damaged")
 
     def _missing(self, partition: int, start: int, end: int) -> HubError:
@@ -335,13 +335,12 @@ class LogFile:
         """Refuse a file that is not the log which this object was opened on."""
         if is_empty(connection):
             raise HubUnavailable(no_log(self.path))
-        form = format_of(connection, self.path)
-        if self.identity and (found := form.identity(connection)) != self.identity:
+        check_format(connection, self.path)
+        if self.identity and (found := self._format.identity(connection)) != self.identity:
             raise HubError(
                 f"{self.path} was replaced by another log: it is {found} now and was {self.identity}. Open it "
                 "again; consumer groups start without checkpoints on the new one"
             )
-        self._format = form
 
 
 @contextmanager

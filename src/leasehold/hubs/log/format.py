@@ -1,14 +1,10 @@
-"""What a log file is made of: its formats, its rows, and how a damaged one is told from a whole one.
+"""What a log file is made of: its rows, and how a damaged one is told from a whole one.
 
-Owns the tables, the recognising of a file, and the checksums. Two formats have landed:
-
-    1   rows without checksums; such a file is read and appended to as it is, for good: releases that know no
-        other format may have it open at the same time
-    2   every row carries the CRC-32 of all that it says, a stored batch another one of its payload; the log
-        counts its partitions, so that none can go missing unnoticed
+Owns the tables, the recognising of a file, and the checksums. Every row carries the CRC-32 of all that it says, a
+stored batch another one of its payload; the log counts its partitions, so that none can go missing unnoticed.
 
 Promises that a row which does not agree with its checksum, or holds other types than it was given, raises
-`HubError`, which names it. Refuses files that are not logs, and logs of a newer format.
+`HubError`, which names it. Refuses files that are not logs, and logs of another format.
 
 Checksums find what failing disks and stray writes do to a file. They are no seal against somebody who means to
 change it, for whom `payload.py` has bounds. SQLite drops the newest transactions when the file beside the log that
@@ -28,8 +24,9 @@ from urllib.parse import quote
 from uuid import UUID
 
 from leasehold.errors import HubError
+from leasehold.stored_formats import refusal
 
-NEWEST = 2
+FORMAT = 2
 PRAGMAS = (
     "page_size = 16384",  # a payload is read a third faster than from the usual 4096
     "auto_vacuum = INCREMENTAL",
@@ -65,7 +62,7 @@ _TABLES = (
     "CREATE INDEX batches_by_time ON batches (partition, enqueued, first_sequence)",
 )
 _TELLS_TIME = 7
-"""The version of a UUID that begins with a time. Logs of earlier releases have random ones."""
+"""The version of a UUID that begins with a time."""
 
 
 class PartitionRow(NamedTuple):
@@ -99,35 +96,29 @@ class BatchRow(NamedTuple):
 
 
 class LogFormat:
-    """The rows of one log: of the file at `path`, as its format has them."""
+    """The rows of the log in the file at `path`."""
 
-    def __init__(self, path: Path, version: int) -> None:
+    partition_columns = "partition, begin_sequence, end_sequence, last_enqueued, stored_bytes, checksum"
+    batch_columns = "partition, first_sequence, last_sequence, enqueued, payload_checksum, checksum"
+
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self.version = version
-        self.checked = version >= NEWEST
-        self.partition_columns = "partition, begin_sequence, end_sequence, last_enqueued, stored_bytes" + (
-            ", checksum" if self.checked else ""
-        )
-        self.batch_columns = "partition, first_sequence, last_sequence, enqueued, " + (
-            "payload_checksum, checksum" if self.checked else "0"
-        )
 
     def of_batches(self, alias: str) -> str:
         """The `batch_columns` of a table that a query calls by another name."""
-        names = self.batch_columns.split(", ")
-        return ", ".join(name if name.isdecimal() else f"{alias}.{name}" for name in names)
+        return ", ".join(f"{alias}.{name}" for name in self.batch_columns.split(", "))
 
     def partition(self, values: Sequence[object]) -> PartitionRow:
         """The row whose `partition_columns` these are."""
         row = PartitionRow(*values[:5])  # type: ignore[arg-type]  # looked at in the next line
-        if not _whole(row) or (self.checked and row.checksum != values[5]) or row.begin > row.end:
+        if not _whole(row) or row.checksum != values[5] or row.begin > row.end:
             raise damaged(self._path, f"the row of partition {values[0]!r} (its begin and end) is damaged")
         return row
 
     def batch(self, values: Sequence[object]) -> BatchRow:
         """The row whose `batch_columns` these are."""
         row = BatchRow(*values[:5])  # type: ignore[arg-type]  # looked at in the next line
-        if not _whole(row) or (self.checked and row.checksum != values[5]) or row.first > row.last:
+        if not _whole(row) or row.checksum != values[5] or row.first > row.last:
             raise damaged(
                 self._path, f"the row of the events from {values[1]!r} on of partition {values[0]!r} is damaged"
             )
@@ -153,41 +144,31 @@ class LogFormat:
     def set_partition(self, connection: sqlite3.Connection, row: PartitionRow) -> None:
         """Write a partition that is there."""
         connection.execute(
-            "UPDATE partitions SET begin_sequence = ?, end_sequence = ?, last_enqueued = ?, stored_bytes = ?"
-            f"{', checksum = ?' if self.checked else ''} WHERE partition = ?",
-            (*row[1:], *([row.checksum] if self.checked else []), row.partition),
+            "UPDATE partitions SET begin_sequence = ?, end_sequence = ?, last_enqueued = ?, stored_bytes = ?, "
+            "checksum = ? WHERE partition = ?",
+            (*row[1:], row.checksum, row.partition),
         )
 
     def add_partitions(self, connection: sqlite3.Connection, count: int) -> None:
         """Add empty partitions until there are this many."""
         identity, known = self._log(connection)
         rows = [PartitionRow(number, 0, 0, 0, 0) for number in range(known, count)]
-        marks = ", ".join("?" * (5 + self.checked))
         connection.executemany(
-            f"INSERT INTO partitions ({self.partition_columns}) VALUES ({marks})",
-            [(*row, *([row.checksum] if self.checked else [])) for row in rows],
+            f"INSERT INTO partitions ({self.partition_columns}) VALUES (?, ?, ?, ?, ?, ?)",
+            [(*row, row.checksum) for row in rows],
         )
-        if self.checked:
-            connection.execute("UPDATE log SET partitions = ?, checksum = ?", (count, _checksum(identity, count)))
+        connection.execute("UPDATE log SET partitions = ?, checksum = ?", (count, _checksum(identity, count)))
 
     def add_batch(self, connection: sqlite3.Connection, row: BatchRow, payload: object) -> None:
         """Append a stored batch."""
-        if self.checked:
-            values: tuple[object, ...] = (*row, row.checksum, payload)
-            columns = f"{self.batch_columns}, payload"
-        else:
-            values = (*row[:4], payload)
-            columns = "partition, first_sequence, last_sequence, enqueued, payload"
-        connection.execute(f"INSERT INTO batches ({columns}) VALUES ({', '.join('?' * len(values))})", values)
+        connection.execute(
+            f"INSERT INTO batches ({self.batch_columns}, payload) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*row, row.checksum, payload),
+        )
 
     def _log(self, connection: sqlite3.Connection) -> tuple[str, int]:
-        if not self.checked:
-            rows = connection.execute("SELECT identity, (SELECT count(*) FROM partitions) FROM log").fetchall()
-            whole = len(rows) == 1 and _is_uuid(rows[0][0])
-        else:
-            rows = connection.execute("SELECT identity, partitions, checksum FROM log").fetchall()
-            whole = len(rows) == 1 and rows[0][2] == _checksum(*rows[0][:2])
-        if not whole:
+        rows = connection.execute("SELECT identity, partitions, checksum FROM log").fetchall()
+        if len(rows) != 1 or rows[0][2] != _checksum(*rows[0][:2]):
             raise damaged(self._path, "its identity is damaged")
         return str(rows[0][0]), int(rows[0][1])
 
@@ -199,7 +180,7 @@ def make_log(connection: sqlite3.Connection, now: float) -> None:
     identity = str(_new_identity(now))
     connection.execute("INSERT INTO log VALUES (?, 0, ?)", (identity, _checksum(identity, 0)))
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {NEWEST}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def is_empty(connection: sqlite3.Connection) -> bool:
@@ -208,21 +189,18 @@ def is_empty(connection: sqlite3.Connection) -> bool:
     return version == 0 and _number(connection, "application_id") == _number(connection, "user_version") == 0
 
 
-def format_of(connection: sqlite3.Connection, path: Path) -> LogFormat:
-    """The format of a file that is not empty. Raises `HubError` for a newer log, a damaged one, or another file."""
+def check_format(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is not empty and no log of this format: `HubError`, also for a damaged one."""
     connection.text_factory = _text
     version = _number(connection, "user_version")
     if _number(connection, "application_id") != _APPLICATION_ID:
         raise HubError(f"{path} is a SQLite file, but not a log of Leasehold. Name another file for the hub")
-    if version > NEWEST:
-        raise HubError(
-            f"{path} is a log of format {version}, and this release knows formats up to {NEWEST}: "
-            "pip install --upgrade leasehold"
-        )
+    remedy = "Move the file away or name another one for the hub, and send its events again"
+    if refused := refusal(f"{path}: the log has", version or None, FORMAT, remedy):
+        raise HubError(refused)
     laid_out = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
-    if version < 1 or laid_out.issuperset(_TABLES) != (version == NEWEST):
+    if not laid_out.issuperset(_TABLES):
         raise damaged(path, "its tables are not those of a log")
-    return LogFormat(path, version)
 
 
 def damaged(path: Path, what: str, remedy: str = "") -> HubError:
@@ -242,22 +220,14 @@ def damaged_events(path: Path, partition: int | str, start: int, end: int, how: 
     )
 
 
-def created(identity: str) -> float | None:
-    """When the log of this identity was made, in seconds since the epoch; None for one whose identity does not tell."""
-    known = UUID(identity)
-    return (known.int >> 80) / 1_000 if known.version == _TELLS_TIME else None
+def created(identity: str) -> float:
+    """When the log of this identity was made, in seconds since the epoch."""
+    return (UUID(identity).int >> 80) / 1_000
 
 
 def _whole(values: Sequence[object]) -> bool:
     """Whether these are whole numbers, as all of them were when they were written: a flip may change their type."""
     return all(type(value) is int for value in values)
-
-
-def _is_uuid(text: object) -> bool:
-    try:
-        return bool(UUID(str(text)))
-    except ValueError:
-        return False
 
 
 def _checksum(identity: object, partitions: object) -> int:

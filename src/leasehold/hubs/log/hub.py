@@ -90,8 +90,8 @@ class LogHub:
         return self._file.identity
 
     @property
-    def created(self) -> float | None:
-        """When the log was made, in seconds since the epoch; None for one of a release that did not note it."""
+    def created(self) -> float:
+        """When the log was made, in seconds since the epoch."""
         return created(self._file.identity)
 
     def consumer_group(self, name: str) -> ConsumerGroup:

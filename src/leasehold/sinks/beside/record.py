@@ -16,14 +16,26 @@ from leasehold.sinks.rules.remembered_order import TableOrder
 TABLE = "leasehold_table"
 
 
-def claim(session: Session, newest: int) -> TableRecord:
-    """Make the table this pipeline's if it is nobody's, in the format `newest`; return what is recorded of it.
+def check_formats(session: Session, written: int) -> None:
+    """Refuse a database with a table of an earlier format than is `written` here: all its tables share some.
 
-    Refuses another pipeline's, and one of a later format. Brings none up to date.
+    For a database in which `TABLE` may not be there yet.
+    """
+    if session.there(TABLE):
+        query = f"SELECT name, format FROM {session.of(TABLE)} WHERE format < %(written)s ORDER BY name LIMIT 1"
+        for name, stated in session.rows(query, written=written):
+            claims.check_format(name, stated, written)
+
+
+def claim(session: Session, written: int) -> str:
+    """Make the table this pipeline's if it is nobody's, in the format that is `written` here; return its identity.
+
+    Refuses another pipeline's, and one of another format.
     """
     spec = session.spec
     record = _record(session)
     if record is None:
+        check_formats(session, written)
         for other in claims.neighbours(spec):
             query = f"SELECT name FROM {session.of(TABLE)} WHERE name = %(other)s"
             if (taken := session.one(query, other=other)) is not None:
@@ -32,7 +44,7 @@ def claim(session: Session, newest: int) -> TableRecord:
             f"INSERT INTO {session.of(TABLE)} (name, format, pipeline, mode, keys, sink_id) "
             "VALUES (%(name)s, %(format)s, %(pipeline)s, %(mode)s, %(keys)s, %(id)s) ON CONFLICT DO NOTHING",
             name=spec.name,
-            format=newest,
+            format=written,
             pipeline=spec.pipeline,
             mode=spec.mode,
             keys=claims.keys_text(spec),
@@ -40,8 +52,8 @@ def claim(session: Session, newest: int) -> TableRecord:
         )
         record = _record(session)
         assert record is not None
-    claims.check_record(spec, record, newest)
-    return record
+    claims.check_record(spec, record, written)
+    return record.sink_id
 
 
 def _record(session: Session) -> TableRecord | None:
@@ -54,15 +66,6 @@ def recorded_identity(session: Session) -> str | None:
     """See `ComparesSchema`. For a database in which `TABLE` may not be there yet, and outside of a transaction too."""
     record = _record(session) if session.there(TABLE) else None
     return None if record is None else record.sink_id
-
-
-def note_format(session: Session, newest: int) -> None:
-    """Note that what is kept beside the table has this format."""
-    session.run(
-        f"UPDATE {session.of(TABLE)} SET format = %(format)s WHERE name = %(name)s AND format < %(format)s",
-        name=session.spec.name,
-        format=newest,
-    )
 
 
 def check_still_there(session: Session) -> None:

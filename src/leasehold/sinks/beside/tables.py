@@ -3,7 +3,7 @@
 Owns what the SQL of `sinks.beside` relies on, as values. How a table is made is a database's own: it writes its CREATE
 TABLE from these values (`sinks.sqlite.tables`), or has one of its own with these columns and this key
 (`sinks.postgres.bookkeeping`). A table may have more columns, where an INSERT that does not name them goes through. The
-columns are a format: databases that earlier releases have filled have them.
+columns are a format.
 
 Beside each entity table are three more, which are a database's own altogether: the memory of keys
 (`TableSpec.memory`), the rejected rows (`TableSpec.rejected`, whose columns `set_aside.rejected` reads), and with
@@ -98,11 +98,10 @@ ALWAYS = (
             "whole": "boolean",
             "disputed": "boolean",
             "changes": "bigint",
-            "timed_number": "bigint",
             "enqueued_time": "double precision",
         },
         key=(*_MINE, "hub", "consumer_group", "partition"),
-        nullable=frozenset({"timed_number", "enqueued_time"}),
+        nullable=frozenset({"enqueued_time"}),
         defaults={"whole": "false", "disputed": "false", "changes": "0"},
     ),
 )

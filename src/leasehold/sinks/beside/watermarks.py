@@ -29,7 +29,6 @@ _COLUMNS: dict[str, Kind] = {
     "owner_level": "bigint",
     "whole": "boolean",
     "disputed": "boolean",
-    "timed_number": "bigint",  # of the event that was enqueued at this time
     "enqueued_time": "double precision",
 }
 _MOST_SAID = 1_000  # tables are not told for ever
@@ -50,7 +49,7 @@ def read(session: Session, hubs: Iterable[str]) -> dict[Lane, Watermark]:
     """
     columns = ("sequence_number", "owner_level", "whole", "disputed", "changes", "enqueued_time")
     query = (
-        f"SELECT partition, timed_number = sequence_number, {', '.join(map(session.anything, columns))} "
+        f"SELECT partition, {', '.join(map(session.anything, columns))} "
         f"FROM {session.of(WATERMARK)} WHERE {OF_READER} AND hub = %(hub)s AND {session.sound(['partition'])}"
     )
     return {
@@ -63,7 +62,6 @@ def read(session: Session, hubs: Iterable[str]) -> dict[Lane, Watermark]:
 def _watermark(
     spec: TableSpec,
     partition: str,
-    timed: object,
     number: object,
     level: object,
     whole: object,
@@ -72,7 +70,7 @@ def _watermark(
     at: object,
 ) -> Watermark:
     if isinstance(number, int) and isinstance(level, int):
-        time = float(at) if timed and isinstance(at, int | float) and math.isfinite(at) else None
+        time = float(at) if isinstance(at, int | float) and math.isfinite(at) else None
         return Watermark(number, level, bool(whole), bool(disputed), changes if isinstance(changes, int) else 0, time)
     said = (spec.pipeline, spec.name, partition)
     if said not in _said and len(_said) < _MOST_SAID:
@@ -93,8 +91,7 @@ def write(session: Session, marks: Mapping[Lane, Watermark]) -> None:
     rows = [
         (
             *(spec.pipeline, spec.name, spec.consumer_group, *lane),
-            *(mark.sequence_number, mark.owner_level, mark.whole, mark.disputed),
-            *(mark.sequence_number, mark.enqueued_time),
+            *(mark.sequence_number, mark.owner_level, mark.whole, mark.disputed, mark.enqueued_time),
         )
         for lane, mark in sorted(marks.items())
     ]

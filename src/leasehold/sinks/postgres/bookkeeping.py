@@ -23,11 +23,6 @@ Beside each entity table are `leasehold_key_<table>` (`memory`), `<table>_reject
 They are in the schema of the entity table. The shared ones are made by whoever comes first, under an advisory lock, and
 so is what belongs to one table. Every function here runs inside a transaction of the caller's.
 
-    format 2   events may be parked: a release that knows nothing of them would apply later ones before them
-
-Within format 2 watermarks have come to know when their last event was enqueued, with the number of that event: a
-release that knows of no time and raises a watermark leaves none that is another event's. Both may work on one table.
-
 Locks are taken in one order by everybody, so that no two wait for each other: the watermarks by hub and partition,
 then rejected rows that are tried again or dropped, versions of entities by key, identities, the row of
 `leasehold_table` (for as long as nothing is recorded of the order), and memories by key.
@@ -41,15 +36,14 @@ import psycopg
 
 from leasehold.errors import UsageError
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks.beside.record import TABLE
 from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.beside.watermarks import OF_READER, WATERMARK, of_reader
 from leasehold.sinks.postgres.names import NEEDED, SHARED
 from leasehold.sinks.postgres.session import Session, reason_of
 from leasehold.sinks.rules.fence import Lane
 
-FORMAT = 2
-"""The format of the bookkeeping that this version writes, and the highest that it reads."""
+FORMAT = 3
+"""The format of the bookkeeping that this release writes, and the only one that it reads."""
 
 LOCK = 0x656E7469  # "enti": whoever makes tables of the sink holds it
 
@@ -58,16 +52,12 @@ SCHEMA = (
         pipeline text NOT NULL, mode text NOT NULL, keys text NOT NULL, sink_id text NOT NULL,
         made boolean NOT NULL DEFAULT false, ordered_by text, sequence_by text, deletes boolean,
         rows_count boolean NOT NULL DEFAULT true)""",
-    "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS rows_count boolean NOT NULL DEFAULT true",
     """CREATE TABLE IF NOT EXISTS {watermark} (id bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
         pipeline text COLLATE "C", entity_table text COLLATE "C", hub text COLLATE "C",
         consumer_group text COLLATE "C", partition text COLLATE "C", sequence_number bigint NOT NULL,
         owner_level bigint NOT NULL, whole boolean NOT NULL, disputed boolean NOT NULL,
-        changes bigint NOT NULL DEFAULT 0, timed_number bigint, enqueued_time double precision,
+        changes bigint NOT NULL DEFAULT 0, enqueued_time double precision,
         PRIMARY KEY (pipeline, entity_table, consumer_group, hub, partition)) WITH (fillfactor = 50)""",
-    "ALTER TABLE {watermark} ADD COLUMN IF NOT EXISTS changes bigint NOT NULL DEFAULT 0",  # of earlier commits
-    "ALTER TABLE {watermark} ADD COLUMN IF NOT EXISTS timed_number bigint",
-    "ALTER TABLE {watermark} ADD COLUMN IF NOT EXISTS enqueued_time double precision",
     """CREATE TABLE IF NOT EXISTS {dropped} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         pipeline text NOT NULL, entity_table text NOT NULL, hub text NOT NULL, partition text NOT NULL,
         sequence_number bigint NOT NULL, place integer NOT NULL, reason text NOT NULL,
@@ -155,13 +145,8 @@ class Bookkeeping:
 
     def _are_there(self, tables: Sequence[str]) -> bool:
         names = [unsent(self._session.names.of(table)) for table in tables]
-        query = (
-            "SELECT bool_and(to_regclass(it) IS NOT NULL) AND (SELECT count(*) FROM pg_attribute WHERE "
-            "(attrelid, attname) IN ((to_regclass(%(watermark)s), 'changes'), (to_regclass(%(watermark)s), "
-            "'enqueued_time'), (to_regclass(%(table)s), 'rows_count'))) = 3 FROM unnest(%(names)s::text[]) AS it"
-        )
-        its = {"watermark": unsent(self._watermark), "table": unsent(self._session.of(TABLE))}
-        return bool(self._session.one(query, names=names, **its))
+        query = "SELECT bool_and(to_regclass(it) IS NOT NULL) FROM unnest(%(names)s::text[]) AS it"
+        return bool(self._session.one(query, names=names))
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool, missing: bool = True) -> None:
         """Insert those that are `missing`, and lock all that are there in the order of their keys."""

@@ -47,7 +47,7 @@ from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.features import ALL
 from leasehold.sinks.postgres import names, related, states
 from leasehold.sinks.postgres.advice import advice
-from leasehold.sinks.postgres.bookkeeping import Bookkeeping
+from leasehold.sinks.postgres.bookkeeping import FORMAT, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.session import Session, check_same, gone, timeouts_of, until_it_stays
 from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
@@ -214,8 +214,12 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
 
     def _make_shared(self, session: Session, needed: Sequence[str] = names.NEEDED) -> bool:
         """Make them, or see whose they are: somebody may have made them since the connection was."""
+        trusted = session.connection in self._trusted
+        if not trusted:
+            check_tables(session, [record.TABLE], self._connections.shown)
+            record.check_formats(session, FORMAT)
         made = Bookkeeping(session).make_shared(needed)
-        if session.connection not in self._trusted:
+        if not trusted:
             check_tables(session, names.SHARED, self._connections.shown)
         return made
 

@@ -83,11 +83,7 @@ class PostgresTransaction(ChangesBeside):
         self._seconds: dict[str, float] = {}
 
     def claim(self) -> str:
-        recorded = record.claim(self._session, FORMAT)
-        if recorded.format < FORMAT:
-            self.lock_watermarks([], others=True)  # first, as everybody does
-            record.note_format(self._session, FORMAT)
-        return recorded.sink_id
+        return record.claim(self._session, FORMAT)
 
     def queue_beside(self) -> str | None:
         # A user who fills tables from hubs alone needs no rights on it: docs/table.md.

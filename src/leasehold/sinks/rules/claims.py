@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from leasehold.errors import AlreadyInUse, SinkError
 from leasehold.printable import printable
 from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
+from leasehold.stored_formats import refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +35,25 @@ def keys_text(spec: TableSpec) -> str:
     return json.dumps([folded(key) for key in ordered_keys(spec)])
 
 
-def check_record(spec: TableSpec, record: TableRecord, newest: int) -> None:
-    """Refuse a table of another pipeline, mode or set of keys, and one in a later format than the `newest` known."""
-    if not isinstance(record.format, int):  # SQLite keeps what it is given
+def check_format(table: object, stated: object, written: int) -> None:
+    """Refuse a table whose bookkeeping is not in the format that is `written` here."""
+    if not isinstance(stated, int):  # SQLite keeps what it is given
         raise SinkError(
-            f"leasehold_table says that the table {spec.called} is of format {_shown(record.format)}, which does not "
+            f"leasehold_table says that the table {table} is of format {_shown(stated)}, which does not "
             "exist. Somebody else has written that: restore the database"
         )
-    if record.format > newest:
-        raise SinkError(
-            f"the table {spec.called} was written by a later version of Leasehold (format {record.format}, this one "
-            f"knows {newest}): upgrade this installation"
-        )
+    remedy = (
+        "Stop every instance; name another database or, in Postgres, another schema, or remove from this one the "
+        "entity tables and all tables whose names begin with leasehold_; then fill the table anew: "
+        "leasehold reset PIPELINE.toml --to earliest"
+    )
+    if refused := refusal(f"the table {table} has", stated, written, remedy):
+        raise SinkError(refused)
+
+
+def check_record(spec: TableSpec, record: TableRecord, written: int) -> None:
+    """Refuse a table of another format, pipeline, mode or set of keys."""
+    check_format(spec.called, record.format, written)
     if record.pipeline != spec.pipeline:
         raise AlreadyInUse(
             f"the table {spec.called} belongs to the pipeline {record.pipeline!r}, and {spec.pipeline!r} wants to "

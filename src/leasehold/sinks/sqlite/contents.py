@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from leasehold.errors import SinkError, SinkUnavailable
@@ -19,6 +20,7 @@ from leasehold.sinks.beside import contents, record
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.sqlite.session import Session, prepare
+from leasehold.sinks.sqlite.tables import check_formats
 from leasehold.sqlite_file import DatabaseFile
 
 
@@ -26,7 +28,7 @@ def contents_of_file(path: Path, spec: TableSpec, timeout: float) -> TableConten
     """What the table of `spec` holds in the file at `path`. Raises `SinkUnavailable`, and `SinkError`."""
     if not path.exists():
         return TableContents(0, 0)
-    with _reading(path, timeout) as connection:
+    with _reading(path, spec, timeout) as connection:
         return contents.of_tables(Session(connection, spec))
 
 
@@ -34,7 +36,7 @@ def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCo
     """What is set aside beside the table of `spec`. Raises `SinkUnavailable`, and `SinkError`."""
     if not path.exists():
         return SetAsideCounts()
-    with _reading(path, timeout) as connection:
+    with _reading(path, spec, timeout) as connection:
         return contents.set_aside(Session(connection, spec))
 
 
@@ -42,12 +44,12 @@ def identity_in_file(path: Path, spec: TableSpec, timeout: float) -> str | None:
     """The identity of the table of `spec`, if there is one. Raises `SinkUnavailable`, and `SinkError`."""
     if not path.exists():
         return None
-    with _reading(path, timeout) as connection:
+    with _reading(path, spec, timeout) as connection:
         return record.recorded_identity(Session(connection, spec))
 
 
 @contextmanager
-def _reading(path: Path, timeout: float) -> Iterator[sqlite3.Connection]:
+def _reading(path: Path, spec: TableSpec, timeout: float) -> Iterator[sqlite3.Connection]:
     file = DatabaseFile(
         path,
         schema=(),
@@ -56,6 +58,7 @@ def _reading(path: Path, timeout: float) -> Iterator[sqlite3.Connection]:
         create=False,
         timeout=timeout,
         setup=prepare,
+        check=partial(check_formats, spec=spec),
     )
     try:
         with file.reading() as connection:

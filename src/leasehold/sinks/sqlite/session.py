@@ -98,9 +98,7 @@ class Session:
 
     @property
     def dead_letter(self) -> str:
-        query = "SELECT 1 FROM pragma_table_info(:table) WHERE name = 'source'"  # not before format 3
-        known = self.one(query, table=self.spec.rejected) is not None
-        return "json_valid(source) AND json_extract(source, '$.traceback') IS NOT NULL" if known else "false"
+        return "json_valid(source) AND json_extract(source, '$.traceback') IS NOT NULL"
 
     @property
     def serial(self) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -45,7 +46,7 @@ from leasehold.sinks.sqlite.contents import contents_of_file, identity_in_file, 
 from leasehold.sinks.sqlite.looking import compare
 from leasehold.sinks.sqlite.session import Session, prepare
 from leasehold.sinks.sqlite.shape import exists
-from leasehold.sinks.sqlite.tables import SCHEMA
+from leasehold.sinks.sqlite.tables import SCHEMA, check_formats
 from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
 from leasehold.sqlite_file import DatabaseFile, primary_code
@@ -78,6 +79,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
             create=True,
             timeout=timeout,
             setup=prepare,
+            check=partial(check_formats, spec=spec),
         )
         self._checked: WeakKeyDictionary[sqlite3.Connection, Checked] = WeakKeyDictionary()  # each thread has its own
 

@@ -1,13 +1,22 @@
 """The tables that all entity tables of a SQLite database share, most of them made when they are needed first.
 
-Owns how SQLite declares what `sinks.beside.tables` describes. That is a format: files of former releases have it.
+Owns how SQLite declares what `sinks.beside.tables` describes. With what is beside each entity table that is a
+format.
 """
 
 from __future__ import annotations
 
+import sqlite3
+
+from leasehold.sinks.beside import record
 from leasehold.sinks.beside.session import Kind
 from leasehold.sinks.beside.tables import ALWAYS, FOLDED, WHEN_NEEDED, Index, SharedTable
 from leasehold.sinks.rules.columns import quoted
+from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.sqlite.session import Session
+
+FORMAT = 7
+"""The format that this release writes, and the only one that it reads."""
 
 _TYPES: dict[Kind, str] = {
     "text": "TEXT",
@@ -17,7 +26,7 @@ _TYPES: dict[Kind, str] = {
     "timestamptz": "TEXT",
     "bytea": "BLOB",
 }
-_VALUES = {"false": "0", "true": "1"}  # as files of all releases have it
+_VALUES = {"false": "0", "true": "1"}
 
 
 def _made(table: SharedTable) -> tuple[str, ...]:
@@ -49,3 +58,8 @@ SCHEMA = tuple(statement for table in ALWAYS for statement in _made(table))
 
 MADE = {name: _made(table) for name, table in WHEN_NEEDED.items()}
 """Of the others, by their names, the statements that make each where it is missing."""
+
+
+def check_formats(connection: sqlite3.Connection, spec: TableSpec) -> None:
+    """Refuse a file of an earlier format, before anything is made in it."""
+    record.check_formats(Session(connection, spec), FORMAT)

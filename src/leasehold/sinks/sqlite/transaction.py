@@ -36,8 +36,7 @@ from leasehold.sinks.sqlite import (
 )
 from leasehold.sinks.sqlite.session import Session
 from leasehold.sinks.sqlite.shape import Layout, exists, fit
-from leasehold.sinks.sqlite.tables import MADE
-from leasehold.sinks.sqlite.upgrades import FORMAT, bring_up_to_date
+from leasehold.sinks.sqlite.tables import FORMAT, MADE
 from leasehold.sinks.sqlite.writing import Writing
 from leasehold.sinks.transactions import Outcome
 
@@ -87,9 +86,7 @@ class SqliteTransaction(ChangesBeside):
         return self._fitted_layout
 
     def claim(self) -> str:
-        recorded = record.claim(self._session, FORMAT)
-        bring_up_to_date(self._session, recorded.format)
-        return recorded.sink_id
+        return record.claim(self._session, FORMAT)
 
     def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
         """The whole database is locked."""

@@ -103,10 +103,7 @@ class LeaseEntities:
         return Row() if found is None else _row(found[0])
 
     def listed(self, scope: str | None, deadline: Deadline) -> list[LeaseStatus]:
-        """What is held, of all scopes or one, by one listing of keys and heartbeats.
-
-        An entity that a former release wrote does not name its scope, and is left out unless `scope` is given.
-        """
+        """What is held, of all scopes or one, by one listing of keys and heartbeats."""
         while True:
             try:
                 return self._listed(scope, deadline)

@@ -137,10 +137,7 @@ class LeasedBlobs:
         return None, stands
 
     def listed(self, scope: str | None, deadline: Deadline) -> list[Lease]:
-        """What is held, of all scopes or one, by one listing: the metadata and the state of each lease.
-
-        A blob that a former release wrote does not name its scope, and is left out unless `scope` is given.
-        """
+        """What is held, of all scopes or one, by one listing: the metadata and the state of each lease."""
         folder = _FOLDER if scope is None else f"{_FOLDER}{_hash(scope)[:32]}/"
 
         def found() -> list[Lease]:

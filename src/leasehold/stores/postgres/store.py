@@ -64,7 +64,7 @@ class PostgresStore:
         return f"PostgresStore({self._connections.shown!r})"
 
     def create_schema(self) -> SchemaChange:
-        """Make or upgrade the tables, which the first use does too, and say what was done."""
+        """Make the tables, which the first use does too, and say what was done."""
         return self._connections.once(self._schema.create)
 
     def is_made(self) -> bool:

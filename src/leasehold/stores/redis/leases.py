@@ -2,9 +2,9 @@
 
 The URL, the server's clock, durability, forks and time-outs are as in `store.py`. Owns the keys
 `leasehold:{leases}:…`, which are on one node of a Cluster. A lease that is given up leaves nothing behind; one whose
-session died stays as a record of nobody until its key is acquired again or `clear_leases` removes it. A scope is listed
-from its first acquisition by a release that notes scopes; before, where it is named. Fences follow the server's clock,
-so that they rise also across a loss of data; refuses nothing if that clock is set back and the data is lost at once.
+session died stays as a record of nobody until its key is acquired again or `clear_leases` removes it. Fences follow the
+server's clock, so that they rise also across a loss of data; refuses nothing if that clock is set back and the data is
+lost at once.
 
 What others have written under these keys raises nothing where it is read beside ours: names that no lease can have,
 and scopes whose key holds no hash, are left out of what is listed and cleared, which is logged once. `lease_scripts`

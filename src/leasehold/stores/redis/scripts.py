@@ -4,8 +4,7 @@ A record is one field of a hash, its parts divided by line feeds, which their JS
 
     ownership    ETag, time of the last write, JSON of owner id and level, JSON of the rest
     presence     ETag, time made, time of the last write, JSON of the rest
-    checkpoint   owner level, sequence number, JSON of the offset, and in version 2, if there is any, that of a user's
-    data
+    checkpoint   owner level, sequence number, JSON of the offset, and, if there is any, that of a user's data
 
 Times are microseconds of the server's clock. Owner levels and sequence numbers stay text, since a number in
 Lua is exact only up to 2^53.

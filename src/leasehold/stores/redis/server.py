@@ -3,7 +3,7 @@
 Owns the client of a store, the names of its keys, the key `PREFIX:version:COMPONENT`, and the translation of errors.
 Promises that a call ends within the time-out also when the server is stopped or no packet reaches it (looking up
 the server's name takes what the system takes), and that a server that is back is used again without anything being
-done about it. Refuses data of a newer version, and to send a call again by itself: what was sent may have been done.
+done about it. Refuses data of another version, and to send a call again by itself: what was sent may have been done.
 
 Names are percent-encoded in keys, so that no two of them meet. All keys of a consumer group carry one hash tag,
 and so do all keys of leases: in a Redis Cluster (`?cluster=true`) each script finds its keys on one node.
@@ -41,15 +41,13 @@ from leasehold.errors import ConfigError, StoreError, StoreUnavailable, lasting
 from leasehold.model import ConsumerGroup
 from leasehold.printable import shortened
 from leasehold.server_urls import bad_url, check_server_url
+from leasehold.stored_formats import refusal
 from leasehold.stores.base import SchemaChange
 
 logger = logging.getLogger(__name__)
 
-FIRST = 1
-"""The version of the keys and values that a store starts with."""
-KNOWN = {"stores": 2, "leases": 1}
-"""The highest version that this release can read, by component. It is raised by what needs it (`need`), not before:
-until then older releases read everything, and from then on they are refused."""
+VERSIONS = {"stores": 2, "leases": 1}
+"""The version of the keys and values, by component."""
 
 _STRINGS = {"fence", "binding"}
 """Which kinds of keys hold a string, beside the version. All others hold a hash."""
@@ -160,7 +158,6 @@ class RedisServer:
         self._prefix: str = self._options.pop("prefix")
         self._cluster: bool = self._options.pop("cluster")
         self._clients: dict[int, Any] = {}
-        self._found = 0
         self._look_again_at = 0.0
 
     @property
@@ -261,32 +258,23 @@ class RedisServer:
         return redis.Redis(connection_pool=redis.ConnectionPool(**options, retry=Retry(NoBackoff(), 0)))
 
     def _check(self, client: Any) -> SchemaChange:
-        """Refuse data of a newer version; mark data that has none, or none any more, with what is known of it."""
-        key = self._version_key
-        is_new = client.execute_command("SET", key, max(FIRST, self._found), "NX")
-        said = str(client.execute_command("GET", key) or FIRST)  # all keys may have been removed in between
+        """Refuse data of another version; mark data that has none, or none any more."""
+        key, version = self._version_key, VERSIONS[self._component]
+        is_new = client.execute_command("SET", key, version, "NX")
+        said = str(client.execute_command("GET", key) or version)  # all keys may have been removed in between
         if not re.fullmatch("[1-9][0-9]{0,5}", said):
             raise StoreError(
                 f"{self.shown}: the key {key} says which version its data has, and holds {shortened(repr(said), 80)}, "
-                f"which is no number: set it to {KNOWN[self._component]}"
+                f"which is no number: set it to {version}"
             )
-        found = int(said)
-        if found > KNOWN[self._component]:
-            raise StoreError(
-                f"{self.shown}: its data for {self._component} has version {found}, and this release knows versions "
-                f"up to {KNOWN[self._component]}: pip install --upgrade leasehold"
-            )
-        self._found, self._look_again_at = found, time.monotonic() + LOOK_AGAIN
-        return SchemaChange(self._component, 0 if is_new else found, found)
-
-    def need(self, version: int) -> None:
-        """From here on what is written needs this version to be read. One request, once in a process."""
-        if self._found < version:
-            with self._in_time():
-                client = self._client()
-                if self._found < version:
-                    client.execute_command("SET", self._version_key, version)
-                    self._found = version
+        remedy = (
+            f"Stop every instance; delete the keys that begin with {self._prefix}:, or take another prefix "
+            "(?prefix=NAME) or database (/NUMBER) in the URL; then start again"
+        )
+        if refused := refusal(f"{self.shown}: its data for {self._component} has", int(said), version, remedy):
+            raise StoreError(refused)
+        self._look_again_at = time.monotonic() + LOOK_AGAIN
+        return SchemaChange(self._component, 0 if is_new else version, version)
 
     def _warn(self, client: Any) -> None:
         try:

@@ -55,10 +55,6 @@ _Pair = tuple[str, str]
 R = TypeVar("R", Ownership, Checkpoint, Ask)
 
 
-_WITH_DATA = 2
-"""The version of what is kept from the first checkpoint on that has data: older releases could not read it."""
-
-
 class RedisStore:
     """Ownership and checkpoints in the server at `url`. `timeout` is the longest that a call takes, in seconds."""
 
@@ -174,8 +170,6 @@ class RedisStore:
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         check_records(checkpoints)
-        if any(one.data or one.enqueued_time is not None for one in checkpoints):
-            self._server.need(_WITH_DATA)
         by_group = _by_group(checkpoints)
         answers = self._server.calls(
             [self._checkpoint_call(lua.UPDATE_CHECKPOINTS, *some) for some in by_group.items()]

@@ -39,11 +39,13 @@ from leasehold.stores.lease_rules import (
     check_owner,
     owner_of,
 )
-from leasehold.stores.sqlite.schema import Schema, as_it_is, has_table
+from leasehold.stores.sqlite.schema import Schema, as_it_is
+from leasehold.stores.table_versions import Component
 
 SCHEMA = Schema(
-    "leases",
-    (
+    Component(
+        "leases",
+        1,
         (
             """CREATE TABLE leasehold_session (
                 id TEXT PRIMARY KEY, owner TEXT NOT NULL, duration REAL, boot_id TEXT NOT NULL, until REAL
@@ -54,13 +56,12 @@ SCHEMA = Schema(
             "CREATE TABLE leasehold_fence (last INTEGER NOT NULL, reserved INTEGER NOT NULL, boot_id TEXT NOT NULL)",
             "INSERT INTO leasehold_fence VALUES (0, 0, '')",
         ),
-    ),
-    lambda connection: int(any(has_table(connection, f"leasehold_{name}") for name in ("session", "lease", "fence"))),
-    # The count is lost with its table: the time in microseconds is ahead of what anybody can have counted.
-    again={
-        "leasehold_fence": "UPDATE leasehold_fence "
-        "SET reserved = CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
-    },
+        # The count is lost with its table: the time in microseconds is ahead of what anybody can have counted.
+        again={
+            "leasehold_fence": "UPDATE leasehold_fence "
+            "SET reserved = CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+        },
+    )
 )
 
 _BLOCK = 1_000_000

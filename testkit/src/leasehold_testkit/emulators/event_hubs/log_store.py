@@ -13,7 +13,6 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 
@@ -31,7 +30,6 @@ from leasehold_testkit.emulators.event_hubs.store import PartitionState, number_
 BESIDE = "leasehold-amqp"
 """The property of a log's event that keeps what its other columns cannot: base64 of an AMQP list."""
 
-_UNKNOWN, _UNKNOWN_SPAN = 1_500_000_000_000, 100_000_000_000
 _READ = ("sequenceNumber", "offset", "enqueuedTime", "partitionKey", "properties", "body")
 
 
@@ -45,9 +43,8 @@ class LogBacked:
 
     @property
     def created_at(self) -> int:
-        """When the log was made; where that is unknown, a time made of its UUID, which no other log has."""
-        known = self.log.created
-        return _UNKNOWN + UUID(self.log.identity).int % _UNKNOWN_SPAN if known is None else round(known * 1_000)
+        """When the log was made."""
+        return round(self.log.created * 1_000)
 
     def partition_ids(self) -> Sequence[str]:
         return self.log.partition_ids()
