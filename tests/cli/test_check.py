@@ -276,3 +276,37 @@ def test_errors_are_findings_with_their_notes() -> None:
         raise ValueError("odd")
 
     assert asked("hub", DRIVER, breaks, 5)[0].said == "ValueError: odd"
+
+
+@pytest.mark.parametrize(
+    ("name", "older", "part", "said", "remedy"),
+    [
+        ("hub.db", "PRAGMA user_version = 1", "hub", "format 1, and", "name another one for the hub"),
+        (
+            "stores.db",
+            "UPDATE leasehold_schema SET version = 2",
+            "ownership store",
+            "format 2, and this release reads format 3 alone",
+            "Stop every instance; drop leasehold_ownership, ",
+        ),
+        (
+            "entities.db",
+            "UPDATE leasehold_table SET format = 6",
+            "table",
+            "format 6, and this release reads format 7 alone",
+            "leasehold reset PIPELINE.toml --to earliest",
+        ),
+    ],
+)
+def test_an_older_format_is_something_to_do(
+    tmp_path: Path, hub: LogHub, name: str, older: str, part: str, said: str, remedy: str
+) -> None:
+    open_store("sqlite:///stores.db", base=tmp_path).list_checkpoints(hub.consumer_group("$Default"))
+    spec = TableSpec(name="flights", pipeline="flights", keys=("id",))
+    open_sink("sqlite:///entities.db", spec, base=tmp_path).identity()
+    hub.close()
+    with closing(sqlite3.connect(tmp_path / name)) as connection, connection:
+        connection.execute(older)
+    [problem] = [one for one in to_do(checked(tmp_path)[1]) if one.startswith(f"{part}: ")]
+    assert said in problem
+    assert remedy in problem

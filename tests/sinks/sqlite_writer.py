@@ -145,19 +145,6 @@ def apply_until(path: Path, step: int, by_version: bool) -> None:
     sink(path, sequence_by="version" if by_version else None).apply(last_of_keys(by_version=by_version))
 
 
-def apply_with_all(path: Path) -> None:
-    """One row with a version, in a table in which rows are deleted."""
-    sink(path).apply(batch([E("a", number=9, level=4, version=7)], by_version=True, deletes=True))
-
-
-def apply_log(path: Path, at_work: Barrier) -> None:
-    """Rows of a log, and as many rejected ones."""
-    table = sink(path, "append", name="log", timeout=PATIENCE)
-    at_work.wait(PATIENCE)
-    for number in range(3, 20):
-        table.apply(batch([E("a", number=number)], rejected=[E("?", number=number)]))
-
-
 def apply_two(path: Path) -> tuple[int, int]:
     """Two events of one identity; how many were applied, and how many dropped."""
     rows = batch_of(Row("a", 1, 0), Row("a", 2, 1), ranges=[read_whole(0, 2)])

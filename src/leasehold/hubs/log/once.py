@@ -1,7 +1,7 @@
 """Events that are appended once, however often their source brings them.
 
 Owns the table `appended_once`: for each source the names of what was appended, and when. It is made in the log's file
-when it is first needed; releases that do not know it leave it alone. A name and its event are written in one
+when it is first needed. A name and its event are written in one
 transaction, so that a source which brings something again, after a crash or because another process of its own was too
 slow, finds it there. A name is forgotten after a time; what its source brings again later than that comes twice. Some
 are forgotten with each append, the oldest first, and twice as many as are new: so an append takes no longer where there

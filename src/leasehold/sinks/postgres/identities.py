@@ -1,7 +1,7 @@
 """What events are known by, remembered in Postgres: the table `leasehold_identity_<table>`.
 
 Owns this table, and its SQL. It is made when the first identity comes, so that a table without `deduplicate_by` has
-none. A row without an identity has the time that the table has reached; older releases pass over it. Every function
+none. A row without an identity has the time that the table has reached. Every function
 here runs inside a transaction of the caller's.
 
 Concurrency: a row is locked by whoever is about to judge its identity, until the transaction ends, so that two batches

@@ -13,7 +13,7 @@ terms of `sequence_by`: what one expression remembers says nothing to another, a
    more.
 4. A table whose entities are in several partitions (`TableSpec.spread`) is recorded with that, and refuses a batch
    without it, and the other way round.
-5. What an earlier release or a writer without a `TableSpec.sequence_by` has left unsaid is recorded when it is said.
+5. What a writer without a `TableSpec.sequence_by` has left unsaid is recorded when it is said.
 6. A row may be there of whose key no event is remembered: the table was filled by somebody else before, or the memory
    was cleared. Where `sequence_by` names a column that rows are written to (`OwnValue`), the row's own value in it is
    what an event of the key is compared with, as if an event with this value had written the row: one with a lower value
