@@ -11,12 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from leasehold.testing.sinks.fixtures import HUB, UPSERT, Row
-from leasehold.testing.sinks.fixtures import batch as batch_of
 
 from leasehold.errors import SinkError
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row
+from leasehold_testkit.contracts.sinks.fixtures import batch as batch_of
 from tests.sinks.events import SCHEMA, E, batch, sink
 from tests.sinks.postgres import FLIGHTS, Place
 
