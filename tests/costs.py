@@ -69,7 +69,12 @@ class Costs:
         self._notes = folder / f"{os.getpid()}.jsonl"
         self._spent, self._time = spent_below(os.getpid()), time.monotonic()
         ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
-        threading.Thread(target=_end_orphans, name="ends of orphans", daemon=True).start()
+        self._ended = threading.Event()
+        threading.Thread(target=_end_orphans, args=[self._ended], name="ends of orphans", daemon=True).start()
+
+    def pytest_sessionfinish(self) -> None:
+        """The process has no more to note."""
+        self._ended.set()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -120,10 +125,10 @@ def spent_below(root: int) -> float:
     return total
 
 
-def _end_orphans() -> None:
-    """Take the ends of processes that this one has adopted, for as long as it lives."""
+def _end_orphans(ended: threading.Event) -> None:
+    """Take the ends of processes that this one has adopted, until its tests are over."""
     others: set[int] = set()
-    while True:
+    while not ended.wait(_LOOK):
         seen = processes()
         for number, process in seen.items():
             if process.parent != os.getpid():
@@ -132,7 +137,6 @@ def _end_orphans() -> None:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(number, os.WNOHANG)
         others &= seen.keys()
-        time.sleep(_LOOK)
 
 
 def read(folder: Path) -> list[Cost]:

@@ -73,6 +73,7 @@ def test_there_are_few_pages() -> None:
     assert len(list((ROOT / "docs").glob("*.md"))) <= 19
 
 
+@pytest.mark.more
 def test_the_site_is_built_and_every_link_on_it_leads_somewhere(tmp_path: Path) -> None:
     """Strict: a page without a place in the navigation, or a link to no page or no section, is an error."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]

@@ -103,6 +103,7 @@ def test_what_fails_again_is_a_failure(outcome: tuple[int, str]) -> None:
     assert "flaky: test_b.py::test_that_fails_once\n" in output
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("outcome", [{"test_a.py": PASSES, "test_b.py": FAILS_ONCE}], indirect=True)
 def test_what_fails_once_is_flaky_and_runs_with_new_fixtures(outcome: tuple[int, str]) -> None:
     code, output = outcome
@@ -113,6 +114,7 @@ def test_what_fails_once_is_flaky_and_runs_with_new_fixtures(outcome: tuple[int,
     ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "outcome", [{f"test_{one}.py": FAILS_ONCE.replace("made", f"made_{one}") for one in range(6)}], indirect=True
 )
@@ -123,6 +125,7 @@ def test_six_failures_are_not_tried_again(outcome: tuple[int, str]) -> None:
     assert "alone:" not in output
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("outcome", [{"test_a.py": FAILS_ONCE, "test_b.py": "import no_such_module\n"}], indirect=True)
 def test_a_file_that_cannot_be_imported_is_a_failure_at_once(outcome: tuple[int, str]) -> None:
     code, output = outcome
@@ -131,6 +134,7 @@ def test_a_file_that_cannot_be_imported_is_a_failure_at_once(outcome: tuple[int,
     assert "alone:" not in output
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("outcome", [{"test_a.py": DIES_ONCE + PASSES}], indirect=True)
 def test_a_worker_that_dies_counts_as_its_tests_failure(outcome: tuple[int, str]) -> None:
     code, output = outcome

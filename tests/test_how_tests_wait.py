@@ -134,6 +134,7 @@ def _said(text: str, line: int) -> Iterator[tuple[int, str]]:
             yield line + text.count("\n", 0, found.start()), f"{found[0]} {TO_MEND}"
 
 
+@pytest.mark.more
 def test_all_tests_wait_for_conditions() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {why}" for path in sorted(MODULES) for line, why in broken(path.read_text())

@@ -165,6 +165,7 @@ def test_whose_record_it_is() -> None:
             assert "leasehold.owner.id" not in told[1]
 
 
+@pytest.mark.more
 def test_a_run_of_the_plain_processor(tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "hub.db", partitions=2)
     for partition in hub.partition_ids():
@@ -188,6 +189,7 @@ def test_a_run_of_the_plain_processor(tmp_path: Path) -> None:
         assert line["leasehold.batch.id"].startswith(f"{line['leasehold.partition']}/")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "words", [["status", "no.toml"], ["checkpoints", "export", "sqlite:///no.db", "--group", "/h/g"]]
 )

@@ -81,6 +81,7 @@ def add_a_megabyte(file: DatabaseFile) -> None:
         connection.execute("INSERT INTO entry VALUES (zeroblob(?))", (MEGABYTE,))
 
 
+@pytest.mark.more
 def test_readers_without_a_pause_do_not_make_the_wal_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "LONGEST_WAL", 2 * MEGABYTE)
     monkeypatch.setattr(sqlite_file, "_WAL_PATIENCE", PATIENCE)  # each view ends, however busy the machine is

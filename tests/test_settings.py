@@ -137,6 +137,7 @@ def test_the_loop_takes_each_of_its_arguments(name: str) -> None:
     assert found == row.read(example(row), name, READS) != row.default_at(ARGUMENT)
 
 
+@pytest.mark.more(but=56)
 @pytest.mark.parametrize("row", ALL)
 def test_a_setting_is_refused_where_it_does_not_belong(row: Setting) -> None:
     if OPTION not in row.places and row.name not in (one.name for one in OPTIONS.values()):
@@ -153,6 +154,7 @@ def refusal(place: Place, name: str) -> ConfigError:
     return error.value
 
 
+@pytest.mark.more(but=57)
 @pytest.mark.parametrize(("place", "name"), [*((OPTION, one) for one in OPTIONS), *((ARGUMENT, one) for one in READ)])
 def test_a_misspelt_name_is_refused_with_the_nearest(place: Place, name: str) -> None:
     error = refusal(place, f"{name}x")
@@ -226,6 +228,7 @@ def test_a_file_that_states_little_has_the_defaults(tmp_path: Path) -> None:
     assert loop_settings(file.loop_options()).on_error == "reject"
 
 
+@pytest.mark.more(but=43)
 @pytest.mark.parametrize("row", ALL)
 def test_a_key_is_refused_in_another_section_with_its_own(tmp_path: Path, row: Setting) -> None:
     """Where no key of that section is near."""
@@ -247,6 +250,7 @@ ODD = ["", " ", "-1", "nan", "1e999", "²", "[", "9" * 19, "9" * 5_000]
 """Texts that some settings take. All others refuse them as what is wrong with the setting."""
 
 
+@pytest.mark.more(but=27)
 @pytest.mark.parametrize(("section", "name"), KEYS)
 def test_an_odd_text_behind_set_is_taken_or_refused_by_its_key(tmp_path: Path, section: str, name: str) -> None:
     for text in ODD:

@@ -76,6 +76,7 @@ def said(folder: Path, mounts: str, program: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
+@pytest.mark.more
 def test_a_large_batch_and_a_large_sort_go_beside_the_database_where_there_is_no_other_folder(tmp_path: Path) -> None:
     assert said(tmp_path, READ_ONLY, SORT) == ["9000", "9000"]
     written = said(tmp_path, READ_ONLY, TABLE)

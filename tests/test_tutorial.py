@@ -14,6 +14,7 @@ def test_the_page_has_blocks_in_each_section() -> None:
     assert sorted({block.section for block in blocks()}) == [2, 3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.more
 def test_a_file_becomes_a_table(tmp_path: Path) -> None:
     run([block for block in blocks() if block.section <= LAST_QUICK], tmp_path, Path(sys.executable).parent)
 

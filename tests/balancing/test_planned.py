@@ -379,6 +379,7 @@ class Group:
         return made
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 @pytest.mark.parametrize("begin", first(1, range(0, 1_500, 500)))
 def test_the_moves_are_the_fewest_on_ten_thousand_fleets_and_changes(weighted: bool, begin: int) -> None:
@@ -528,6 +529,7 @@ KINDS: dict[str, st.SearchStrategy[Strategy]] = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", first(2, KINDS))
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_a_fleet_that_takes_turns_comes_to_rest_in_balance(kind: str, data: st.DataObject, seed: int) -> None:
@@ -539,6 +541,7 @@ def test_a_fleet_that_takes_turns_comes_to_rest_in_balance(kind: str, data: st.D
     assert fleet.balanced, fleet.counts()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", first(2, KINDS))
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_a_fleet_that_plans_at_the_same_moment_comes_to_rest_too(kind: str, data: st.DataObject, seed: int) -> None:
@@ -554,6 +557,7 @@ def test_a_fleet_that_plans_at_the_same_moment_comes_to_rest_too(kind: str, data
     assert fleet.moves == moved
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("rounds", [1, 2], ids=["at the same moment", "in turns"])
 @given(counts=st.lists(st.integers(1, 20), min_size=1, max_size=8), seed=st.integers(0, 2**32))
 def test_who_are_all_seen_need_the_fewest_moves(rounds: int, counts: list[int], seed: int) -> None:
@@ -566,6 +570,7 @@ def test_who_are_all_seen_need_the_fewest_moves(rounds: int, counts: list[int], 
     assert not fleet.round(rng)
 
 
+@pytest.mark.more
 @given(data=st.data(), counts=st.lists(st.integers(1, 20), min_size=1, max_size=8), seed=st.integers(0, 2**32))
 def test_among_others_too_no_move_is_in_vain(data: st.DataObject, counts: list[int], seed: int) -> None:
     strategies = data.draw(st.lists(KINDS["all three"], min_size=len(counts), max_size=len(counts)))
@@ -575,6 +580,7 @@ def test_among_others_too_no_move_is_in_vain(data: st.DataObject, counts: list[i
     assert fleet.balanced, fleet.counts()
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_many_that_start_together_and_are_not_seen_yet(strategy: Strategy) -> None:
     """Nobody sees anybody at first: the first one claims all, and the others take their shares from it."""

@@ -202,6 +202,7 @@ def test_a_fleet_that_plans_at_the_same_moment_comes_to_rest_too(kind: str, data
     assert fleet.moves == moves
 
 
+@pytest.mark.more(but=43)
 @BOTH
 @pytest.mark.parametrize("seed", range(50))
 def test_three_five_and_one_come_to_rest_with_two_moves(strategy: Strategy, seed: int) -> None:
@@ -213,6 +214,7 @@ def test_three_five_and_one_come_to_rest_with_two_moves(strategy: Strategy, seed
     assert fleet.moves == 2
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", first(1, KINDS))
 @given(data=st.data(), counts=st.lists(st.integers(1, 20), min_size=1, max_size=8), seed=st.integers(0, 2**32))
 def test_no_move_is_in_vain(kind: str, data: st.DataObject, counts: list[int], seed: int) -> None:

@@ -64,6 +64,7 @@ def test_help_lists_every_command_without_any_extra() -> None:
         assert f"{name} {sentence}" in printed
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_command_that_is_started_with_closed_outputs(tmp_path: Path, closed: str) -> None:
     made = f"log:///{tmp_path}/hub.db"
@@ -163,6 +164,7 @@ atexit.register(lambda: print("pandas was imported" if "pandas" in sys.modules e
 """
 
 
+@pytest.mark.more
 def test_commands_that_look_at_a_group_do_not_wait_for_pandas(tmp_path: Path) -> None:
     """PyArrow imports it, where it is installed, for the first array that is made of Python's values."""
     LogHub.create(tmp_path / "hub.db", partitions=2)
@@ -295,6 +297,7 @@ main()
 """
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize(
     "module", ["signal", "leasehold", "leasehold.cli.app", *first(0, ["leasehold.errors", "click"])]
 )

@@ -25,6 +25,7 @@ def test_agreement_with_a_strict_reader(text: str, block: int) -> None:
     assert (broken_quote(io.BytesIO(text.encode()), block) is None) == is_whole(text)
 
 
+@pytest.mark.more
 @given(st.lists(st.lists(st.text(min_size=1), min_size=2, max_size=3), max_size=5), st.integers(1, 12))
 def test_what_is_written_as_it_should_be_is_whole(rows: list[list[str]], block: int) -> None:
     written = io.StringIO(newline="")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 
+import pytest
+
 from leasehold.cli.demo.data import FIELDS, SCHEMA, FlightEvents, expected_table
 
 LIFE = {("scheduled", "cancelled"), ("scheduled", "departed"), ("scheduled", "departed", "arrived")}
 
 
+@pytest.mark.more
 def test_the_last_event_of_each_flight_is_the_answer() -> None:
     events = FlightEvents(limit=40_000)  # has flights of every kind: cancelled, diverted, without a tail number
     last: dict[str, tuple[object, ...]] = {}

@@ -99,6 +99,7 @@ def test_what_a_csv_column_is(values: list[str | None], kind: TextKind) -> None:
     assert kind_of(pa.array(values, pa.string())) is kind
 
 
+@pytest.mark.more
 def test_a_csv_column_is_what_the_whole_file_says(tmp_path: Path) -> None:
     rows = "".join(f"{i},,1,.5\n" for i in range(300_000))  # more than one block
     file = write(tmp_path / "rows.csv", f"id,late,mixed,loose\n{rows}300000,7,x,-.25\n")

@@ -64,6 +64,7 @@ def test_a_store_that_hangs_ends_a_command_without_a_promise(own_redis: RedisSer
     assert "again" not in outcome.stderr
 
 
+@pytest.mark.more
 def test_a_command_says_after_two_seconds_what_it_waits_for(tmp_path: Path) -> None:
     """The official client tries again by itself, for a quarter of a minute and more."""
     rows = tmp_path / "rows.csv"

@@ -81,6 +81,7 @@ def served(place: Place) -> Iterator[Served]:
 KNOWN = {"Authorization": f"Bearer {TOKEN}"}
 
 
+@pytest.mark.more
 def test_an_event_is_dropped_with_the_token_and_left_alone_without(place: Place, served: Served) -> None:
     wish = json.dumps({**GOOD, "hub": place.hub.identity, "events": [["0", 2]]})
     here = served.url.rstrip("/")

@@ -145,6 +145,7 @@ def test_it_keeps_a_lap_and_is_the_same_after_a_restart(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.more
 def test_names_that_change_at_each_look_and_have_a_megabyte_do_not_make_the_file_grow(tmp_path: Path) -> None:
     clock, ring, looks = ManualClock(), Ring(tmp_path / "h.db"), 0
     large = 1_000_000

@@ -36,6 +36,7 @@ def test_every_pipeline_file_is_taken(block: Block, tmp_path: Path) -> None:
     read_pipeline_file(file)
 
 
+@pytest.mark.more
 def test_every_fence_is_accounted_for_once() -> None:
     """Those of the tutorial by a test of their own, below."""
     found = Counter(block(page, has) for page, has in NAMED)

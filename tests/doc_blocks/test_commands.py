@@ -117,6 +117,7 @@ def run(scene: Scene, page: str, has: str, ends: Callable[[], object] | None = N
     assert missing(shown, scene.printed) == [], scene.printed
 
 
+@pytest.mark.more
 def test_an_event_is_skipped(pipelines: Scene) -> None:
     with closing(LogHub(pipelines.folder / "flights.db")) as hub:
         partition = next(one.partition for one in hub.partition_properties().values() if one.end)
@@ -125,6 +126,7 @@ def test_an_event_is_skipped(pipelines: Scene) -> None:
     assert f"event 0 of partition {partition} will be skipped" in pipelines.printed
 
 
+@pytest.mark.more
 def test_the_first_three_minutes(pipelines: Scene) -> None:
     pipelines.instead["leasehold check flights.toml"] = "leasehold check flights.toml --no-spark"
     run(pipelines, "when-something-fails.md", "leasehold rejected flights.toml")
@@ -132,6 +134,7 @@ def test_the_first_three_minutes(pipelines: Scene) -> None:
     assert "flights can start" in pipelines.printed
 
 
+@pytest.mark.more
 def test_metrics_and_dashboard_are_served(pipelines: Scene) -> None:
     for port in ("9464", "9466"):
         pipelines.instead[f"127.0.0.1:{port}"] = f"127.0.0.1:{free_port()}"
@@ -148,6 +151,7 @@ def test_metrics_and_dashboard_are_served(pipelines: Scene) -> None:
     run(pipelines, "watching.md", "--allow-actions", serving)
 
 
+@pytest.mark.more
 def test_a_simulation_is_replayed_and_drawn(scene: Scene) -> None:
     run(scene, "extending.md", "leasehold simulate --scenario join")
     assert (scene.folder / "join.svg").read_text().startswith("<svg")
@@ -158,6 +162,7 @@ def test_the_commands_of_the_test_kit_run(scene: Scene) -> None:
     assert "seed 17: no violation" in scene.printed
 
 
+@pytest.mark.more
 def test_checkpoints_are_taken_out_and_put_in(pipelines: Scene, place: Place) -> None:
     line = json.loads(block("stores.md", '"namespace": "log"').text)
     assert {*line} == {*["namespace", "hub", "consumerGroup", "partition", "sequenceNumber", "offset", "ownerLevel"]}
@@ -170,6 +175,7 @@ def test_checkpoints_are_taken_out_and_put_in(pipelines: Scene, place: Place) ->
     assert {*line} <= {*exported}
 
 
+@pytest.mark.more
 def test_a_log_is_served_to_a_client_of_azure(scene: Scene) -> None:
     """The commands one by one, since the page has a reader copy what the first one prints."""
     port = free_port()
@@ -196,6 +202,7 @@ def test_a_queue_is_served_and_looked_into(scene: Scene) -> None:
     assert missing(map(scene.put, found.shown), scene.printed) == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("servers", [("service_bus",)], indirect=True)
 def test_a_queue_is_drained_and_its_dead_letters_looked_after(servers: Scene) -> None:
     log = servers.folder / "hubs" / "orders.db"

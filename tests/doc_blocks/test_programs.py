@@ -17,6 +17,7 @@ def _parameters() -> list[object]:
     ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("program", "servers"), _parameters(), indirect=["servers"])
 def test_a_program_runs_as_it_is_written(program: Program, servers: Scene) -> None:
     program.prepare(servers)

@@ -24,6 +24,7 @@ CLOSED = (
 )
 
 
+@pytest.mark.more  # tests/cli/test_app.py closes those of commands
 @pytest.mark.parametrize("closed", CLOSED)
 def test_a_program_whose_outputs_are_closed_ends_and_gives_its_partitions_up(
     tmp_path: Path, closed: tuple[str, ...]

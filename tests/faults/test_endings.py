@@ -160,6 +160,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.more  # each starts Spark; tests/spark/test_endings.py has their rules
 @pytest.mark.parametrize("time_", [0, *TEN])
 @pytest.mark.parametrize(("kind", "signum", "group"), WAYS)
 def test_nothing_of_spark_is_on_the_screen_when_a_program_ends(
@@ -178,6 +179,7 @@ def test_nothing_of_spark_is_on_the_screen_when_a_program_ends(
         program.close()
 
 
+@pytest.mark.more
 def test_a_query_that_is_stopped_in_a_batch_says_nothing(tmp_path: Path) -> None:
     program = Program(tmp_path, IN_A_BATCH, "open_session", "stop")
     try:
@@ -187,6 +189,7 @@ def test_a_query_that_is_stopped_in_a_batch_says_nothing(tmp_path: Path) -> None
         program.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("session", [pytest.param("open_session", marks=pytest.mark.soak), "builder"])
 def test_ctrl_c_in_a_batch_is_no_fault_of_its_rows_and_prints_no_traceback(tmp_path: Path, session: str) -> None:
     program = Program(tmp_path, IN_A_BATCH, session, "wait")

@@ -65,6 +65,7 @@ def test_partitions_are_balanced_and_taken_over_both_ways(fleet: MixedFleet) -> 
     assert fleet.read("b"), "and ours what an official one had"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("fleet", [(2, NEVER)], indirect=True)
 def test_each_goes_on_exactly_at_the_others_checkpoint(fleet: MixedFleet) -> None:
     fleet.send(25)
@@ -113,6 +114,7 @@ def test_a_checkpoint_of_another_sdk_with_an_offset_alone_is_read_from_the_begin
     assert set(fleet.read("a").values()) == {1}
 
 
+@pytest.mark.more
 def test_the_address_that_the_local_server_prints_is_one_name_to_both(tmp_path: Path, azurite: Azurite) -> None:
     """A mixed fleet can be tried with nothing but the connection string: records are found by the same name."""
     with EventHubsServer({HUB: MemoryHub(2)}) as server:
@@ -133,6 +135,7 @@ def test_the_address_that_the_local_server_prints_is_one_name_to_both(tmp_path: 
     gc.collect()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("fleet", [(5, EXPIRATION)], indirect=True)
 def test_a_pipeline_beside_official_processors_and_ours_is_killed(fleet: MixedFleet) -> None:
     _kill_a_pipeline_beside_the_others(fleet)

@@ -45,6 +45,7 @@ def rejected(fleet: Fleet) -> list[tuple[object, ...]]:
     return fleet.query("SELECT body, reason FROM entities_rejected ORDER BY sequence_number")
 
 
+@pytest.mark.more  # tests/spark/test_salvage.py has it in one process
 @pytest.mark.parametrize("lasts", [0.0, pytest.param(60.0, marks=pytest.mark.soak)])
 def test_none_are_rejected_in_an_outage_and_then_exactly_those_that_raise(
     new_fleet: Callable[..., Fleet], lasts: float
@@ -73,6 +74,7 @@ def test_none_are_rejected_in_an_outage_and_then_exactly_those_that_raise(
     assert (account["applied"], account["rejected"]) == (301, 3)
 
 
+@pytest.mark.more
 def test_a_hang_is_said_and_ends_nothing(new_fleet: Callable[..., Fleet]) -> None:
     fleet = new_fleet(mode="append", gate=ODD, bad=False, limit=1000, expiration=STALL, ownership=STALLS)
     fleet.send(1)

@@ -113,6 +113,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         process.wait()
 
 
+@pytest.mark.more
 def test_a_join_with_hand_over_reads_no_event_twice(fleet: Fleet) -> None:
     fleet.send(100)
     fleet.launch("a", "b")

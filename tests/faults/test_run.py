@@ -39,6 +39,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     kind.close()
 
 
+@pytest.mark.more  # tests/spark/test_runs_of_files.py runs files in one session
 @pytest.mark.parametrize("place", HUBS, indirect=True)
 def test_rejected_events_refusals_and_repairs(place: Place) -> None:
     connection = sqlite3.connect(place.folder / "table.db")
@@ -164,6 +165,7 @@ def test_what_cannot_work_is_refused_before_anything_is_read(place: Place) -> No
     assert place.query("SELECT * FROM entities") == []
 
 
+@pytest.mark.more
 def test_whoever_listens_may_leave(place: Place) -> None:
     """As in `leasehold run … 2>&1 | head -1`: the run goes on to its end, and gives up what it holds."""
     place.send("0", '{"id":"a","n":1}', "oops")

@@ -195,6 +195,7 @@ def check(reader: BodyReader, raw: list[bytes | None]) -> None:
         assert reason is None or (set(row.values()) == {None} and reason.isprintable() and len(reason) < 300)
 
 
+@pytest.mark.more(but=2)
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("rescue", [None, "rest"])
 @pytest.mark.parametrize("examples", [15, pytest.param(3_000, marks=pytest.mark.soak)])
@@ -210,6 +211,7 @@ def test_both_ways_agree(name: str, rescue: str | None, examples: int) -> None:
     agree()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["at", "local", "leaves", "all", "o", "maps"])
 @pytest.mark.parametrize("examples", [15, pytest.param(3_000, marks=pytest.mark.soak)])
 @pytest.mark.timeout(3_000)
@@ -238,6 +240,7 @@ def test_times_that_are_cut_are_read_many_at_once() -> None:
     check(BodyReader(schema, timestamps="truncate"), [one.encode() for one in raw])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["leaves", "all", "o", "lo", "l", "i4", "at"])
 @pytest.mark.parametrize("rescue", [None, "rest"])
 @pytest.mark.parametrize("examples", [5, pytest.param(1_000, marks=pytest.mark.soak)])
@@ -293,6 +296,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.more(but=7)
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("others", [[each] for each in OTHERS] + [OTHERS], ids=lambda others: str(others[0][1]))
 def test_a_body_in_the_way_leaves_the_others_to_the_fast_way(others: list[tuple[str, str]], closed: bool) -> None:

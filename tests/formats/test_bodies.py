@@ -92,6 +92,7 @@ BODIES: list[tuple[bytes | None, object]] = [
 ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("alone", [True, False])
 def test_every_body_is_read_or_rejected_with_its_reason(alone: bool) -> None:
     reader = BodyReader(SCHEMA)
@@ -247,6 +248,7 @@ CUT = [
 ]
 
 
+@pytest.mark.more(but=33)
 @pytest.mark.parametrize(("type_", "text", "expected"), CUT, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize("many", [1, 100])
 def test_times_are_cut_to_microseconds_where_that_is_asked_for(
@@ -267,6 +269,7 @@ def test_other_words_for_timestamps_are_refused() -> None:
         BodyReader(pa.schema([("v", AT)]), timestamps="round")
 
 
+@pytest.mark.more(but=50)
 @pytest.mark.parametrize(("type_", "text", "expected"), TYPES, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize("nested", [False, True])
 def test_each_type_takes_a_value_as_it_is_or_not_at_all(
@@ -327,6 +330,7 @@ def test_a_long_path_is_cut() -> None:
     assert reasons[0].as_py() == f"the field {'deep.' * 39}deep… is true, which is not a TINYINT"
 
 
+@pytest.mark.more
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "body",

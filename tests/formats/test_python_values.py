@@ -169,6 +169,7 @@ def test_nothing_is_null(type_: str) -> None:
     assert of(type_, None) is None
 
 
+@pytest.mark.more(but=5)
 @pytest.mark.parametrize(
     "type_", ["SMALLINT", "BIGINT", "DOUBLE", "FLOAT", "DECIMAL(9,3)", "TIMESTAMP", "TIMESTAMP_NTZ"]
 )

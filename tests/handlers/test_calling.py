@@ -180,6 +180,7 @@ def test_states_of_a_class_are_made_over_there() -> None:
         assert processes({"account": "a", "seen": "new"}, event("a")).state == {"account": "a", "seen": "new+"}
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("timed")
 def test_what_hangs_is_ended_with_what_it_has_started_and_says_where_it_was(
     calls: Path, monkeypatch: pytest.MonkeyPatch
@@ -200,6 +201,7 @@ def test_what_hangs_is_ended_with_what_it_has_started_and_says_where_it_was(
         assert process_of(calls) != first
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("timed")
 def test_a_process_with_many_connections_has_its_handlers_called_and_what_hangs_is_ended(calls: Path) -> None:
     with many_files(), closing(opened(SHORT)) as calling:
@@ -215,6 +217,7 @@ def runs(*command: str) -> bool:
     return any([*command] == one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("account", "how"), [("dies", "by SIGSEGV"), ("exits", "with exit code 3")])
 @pytest.mark.usefixtures("timed")
 def test_a_process_that_ends_in_a_call_is_told_as_an_exception(account: str, how: str) -> None:
@@ -241,6 +244,7 @@ HandlerProcesses("told", named(told), 1_000.0)(None, event("hangs"))
 """
 
 
+@pytest.mark.more
 def test_who_calls_is_killed_and_its_processes_end_with_it(calls: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     caller = subprocess.Popen([sys.executable, "-c", CALLER], env=environment)
@@ -341,6 +345,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "MOST_BESIDE", 0)
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("one_by_one", "timed")
 def test_what_hangs_is_parked_with_its_entity_and_all_others_go_on(tmp_path: Path, calls: Path) -> None:
     with closing(Giving(tmp_path, retries=Retries(deliveries=2))) as giving:
@@ -359,6 +364,7 @@ def test_what_hangs_is_parked_with_its_entity_and_all_others_go_on(tmp_path: Pat
         assert giving.waiting() == [(3, 1, NO_ANSWER)]
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("one_by_one", "timed")
 def test_a_batch_ends_before_the_partition_would_be_stolen_and_no_event_is_lost(tmp_path: Path, calls: Path) -> None:
     with closing(Giving(tmp_path, hand_over_timeout=3.1 * SHORT)) as giving:
@@ -373,6 +379,7 @@ def test_a_batch_ends_before_the_partition_would_be_stolen_and_no_event_is_lost(
         assert numbers(calls) == [0, 1, 2, 3]
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("timed")
 @pytest.mark.parametrize("policy", ["discard", "wait"])
 def test_the_other_policies_take_a_time_out_as_an_exception(tmp_path: Path, calls: Path, policy: str) -> None:

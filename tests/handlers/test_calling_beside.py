@@ -56,6 +56,7 @@ def process_of(calls: Path, account: str) -> int:
     return int(found)
 
 
+@pytest.mark.more
 def test_the_others_are_applied_while_a_call_goes_on_and_then_its_answer_is(patient: Giving, calls: Path) -> None:
     patient.give(0, "a", "slow", "b", "slow", "a")
     assert patient.seen() == {"a": "0,4", "b": "2"}
@@ -70,6 +71,7 @@ def test_the_others_are_applied_while_a_call_goes_on_and_then_its_answer_is(pati
     assert sorted(numbers(calls)) == [0, 1, 2, 3, 4, 5, 6], "each was called for once"
 
 
+@pytest.mark.more
 def test_a_call_that_goes_on_is_ended_at_its_time(tmp_path: Path, calls: Path) -> None:
     with closing(Giving(tmp_path, retries=Retries(deliveries=1))) as giving:
         giving.give(0, "a", "hangs", "b")
@@ -79,6 +81,7 @@ def test_a_call_that_goes_on_is_ended_at_its_time(tmp_path: Path, calls: Path) -
         until(lambda: is_gone(process_of(calls, "hangs")), "the end of a process")
 
 
+@pytest.mark.more
 def test_a_call_that_hangs_beside_takes_none_of_the_time_of_a_batch(tmp_path: Path, calls: Path) -> None:
     """With room for one that hangs only, the second would not be called for."""
     with closing(Giving(tmp_path, hand_over_timeout=3.1 * SHORT)) as giving:
@@ -87,6 +90,7 @@ def test_a_call_that_hangs_beside_takes_none_of_the_time_of_a_batch(tmp_path: Pa
         assert numbers(calls) == [0, 1, 2, 3]
 
 
+@pytest.mark.more
 def test_where_the_partition_is_left_the_call_is_ended(patient: Giving, calls: Path) -> None:
     patient.give(0, "a", "slow")
     pid = process_of(calls, "slow")
@@ -99,6 +103,7 @@ def test_where_the_partition_is_left_the_call_is_ended(patient: Giving, calls: P
     assert numbers(calls) == [0, 1, 1]
 
 
+@pytest.mark.more
 def test_where_the_partition_is_left_the_call_for_what_a_replaced_hub_has_left_is_ended_too(
     patient: Giving, calls: Path
 ) -> None:
@@ -115,6 +120,7 @@ def test_where_the_partition_is_left_the_call_for_what_a_replaced_hub_has_left_i
     until(lambda: is_gone(again), "the end of a process")
 
 
+@pytest.mark.more
 def test_a_process_that_is_killed_beside_fails_its_event_alone(patient: Giving, calls: Path) -> None:
     patient.give(0, "slow")
     os.kill(process_of(calls, "slow"), signal.SIGKILL)
@@ -122,6 +128,7 @@ def test_a_process_that_is_killed_beside_fails_its_event_alone(patient: Giving, 
     assert patient.waiting() == [(0, 1, "HandlerDied: its process ended by SIGKILL")]
 
 
+@pytest.mark.more
 def test_this_process_stops_for_longer_than_the_time_out_and_the_answer_counts(calls: Path) -> None:
     with closing(HandlerProcesses("told", named(told), NEVER, beside=True)) as calling:
         with pytest.raises(GoesOn):
@@ -158,6 +165,7 @@ def test_that_a_process_has_to_start_first_is_no_part_of_what_a_call_takes(monke
         assert calling._patience() == processes.PATIENCE
 
 
+@pytest.mark.more
 def test_another_state_is_called_for_anew(calls: Path) -> None:
     with closing(HandlerProcesses("told", named(told), NEVER, beside=True)) as calling:
         with pytest.raises(GoesOn) as still:
@@ -173,6 +181,7 @@ def test_another_state_is_called_for_anew(calls: Path) -> None:
             assert answer.result().state == {"seen": "9,0"}, "it is waited for, so that it comes to an end"
 
 
+@pytest.mark.more
 def test_so_many_go_on_and_the_next_one_is_waited_for(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "MOST_BESIDE", 2)
     with closing(HandlerProcesses("told", named(told), SHORT, beside=True)) as calling:
@@ -200,6 +209,7 @@ def test_calls_that_all_take_long_are_waited_for(calls: Path, monkeypatch: pytes
         assert calling(None, event("slow")).state == {"seen": "0"}
 
 
+@pytest.mark.more
 def test_the_next_process_is_started_beside_and_is_no_ones_once_all_is_closed(calls: Path) -> None:
     with closing(HandlerProcesses("told", named(told), NEVER, beside=True)) as calling:
         with pytest.raises(GoesOn):

@@ -76,6 +76,7 @@ def killed_at(killed: Killed, step: str, kills: int) -> None:
     assert killed.run(step, 1_000_000) == 0
 
 
+@pytest.mark.more  # tests/queue_processor/test_processes.py kills one behind its commit
 @pytest.mark.parametrize(
     ("mode", "step", "kills"),
     [

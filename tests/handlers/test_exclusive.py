@@ -179,6 +179,7 @@ def test_a_busy_entity_waits_uncalled_and_the_others_go_on(bench: Bench) -> None
     assert waiting(bench) == []
 
 
+@pytest.mark.more
 def test_who_holds_an_entity_applies_what_others_have_parked_meanwhile(bench: Bench) -> None:
     one, two = bench.table(), bench.table()
     bench.during[1] = lambda: bench.give(two, "1", ("a", 2), ("b", 2))
@@ -204,6 +205,7 @@ def park_two(bench: Bench) -> tuple[HandledTable, HandledTable]:
     return one, two
 
 
+@pytest.mark.more
 def test_who_gets_the_lease_first_applies_all_that_is_parked_in_its_order(bench: Bench) -> None:
     _, two = park_two(bench)
     marks = two.sink.watermarks("h")
@@ -213,6 +215,7 @@ def test_who_gets_the_lease_first_applies_all_that_is_parked_in_its_order(bench:
     assert two.sink.watermarks("h")["0"] == marks["0"], "the batch at hand of its owner is none the worse"
 
 
+@pytest.mark.more
 def test_the_owner_of_a_partition_finds_that_a_guest_was_there(bench: Bench) -> None:
     one, two = park_two(bench)
     reading = one.sink.watermarks  # the owner has read what is parked, and is stopped before it calls the handler
@@ -229,6 +232,7 @@ def test_the_owner_of_a_partition_finds_that_a_guest_was_there(bench: Bench) -> 
     assert [version for _, version, _ in bench.calls] == [1, 2, 3]
 
 
+@pytest.mark.more
 def test_a_guest_that_is_paused_past_its_lease_changes_nothing(bench: Bench) -> None:
     _, two = park_two(bench)
 
@@ -244,6 +248,7 @@ def test_a_guest_that_is_paused_past_its_lease_changes_nothing(bench: Bench) -> 
     assert waiting(bench) == []
 
 
+@pytest.mark.more
 def test_what_is_first_and_fails_holds_up_a_guest_too(bench: Bench) -> None:
     _, two = park_two(bench)
     tries = []
@@ -305,6 +310,7 @@ def test_who_loses_a_lease_calls_no_more(bench: Bench) -> None:
     assert [version for _, version, _ in bench.calls] == [1, 2, 5]
 
 
+@pytest.mark.more
 def test_many_at_once_never_call_for_one_entity_at_the_same_time(bench: Bench) -> None:
     """Four instances with a partition each meet the same entities in every batch; the handler looks who else is in."""
     inside: dict[str, int] = {}

@@ -55,6 +55,7 @@ def test_a_processor_keeps_the_table(tmp_path: Path) -> None:
     check(tmp_path)
 
 
+@pytest.mark.more
 def test_a_process_that_is_killed(tmp_path: Path) -> None:
     send(tmp_path)
     with ExitStack() as stack:

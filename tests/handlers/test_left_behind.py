@@ -155,6 +155,7 @@ def test_what_is_left_is_tried_by_the_rules_of_what_is_parked(bench: Bench) -> N
     assert bench.parked() == []
 
 
+@pytest.mark.more(but=2)
 @pytest.mark.parametrize("idle", [True, False])
 def test_what_the_old_hub_s_owners_leave_while_the_new_one_is_read_already_is_found(bench: Bench, idle: bool) -> None:
     """The new hub's owner has looked once, and found nothing: instances on the old one went on for a while."""

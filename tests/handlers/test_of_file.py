@@ -32,6 +32,7 @@ from tests.waiting import PATIENCE, until
 __all__ = ["place"]
 
 
+@pytest.mark.more
 def test_the_command_runs_the_handler_until_it_is_stopped(place: Path) -> None:
     sent: list[tuple[str, int | None]] = [(f"o{number % 7}", number % 5 + 1) for number in range(200)]
     send(place, *sent, ("gone", 4), ("gone", 0), ("o1", None))
@@ -58,6 +59,7 @@ def test_the_command_runs_the_handler_until_it_is_stopped(place: Path) -> None:
     assert json.loads(said)["events"] == 203
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("timeout", ["", 'handler_timeout = "10m"\n'])
 def test_a_handler_that_prints_into_a_pipe_that_nobody_reads_ends_the_program_and_parks_nothing(
     place: Path, timeout: str
@@ -394,6 +396,7 @@ def test_times_are_cut_where_the_file_says_so(place: Path) -> None:
         handled_processor(place / "orders.toml")
 
 
+@pytest.mark.more
 def test_a_time_out_in_the_file_is_looked_at_before_the_start_and_ends_what_hangs(place: Path) -> None:
     file = place / "orders.toml"
     (place / "some_orders.py").write_text(MODULE + HANGING)

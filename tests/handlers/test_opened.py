@@ -133,6 +133,7 @@ def test_what_cannot_be_opened_fails_the_event_and_the_next_call_tries_again() -
     assert told == ["tried", "tried"]
 
 
+@pytest.mark.more
 def test_each_process_of_calls_with_a_time_out_opens_its_own() -> None:
     with closing(HandlerProcesses("naming", named(naming), NEVER)) as processes:
         answers = [processes(None, event(number)).state for number in range(2)]
@@ -141,6 +142,7 @@ def test_each_process_of_calls_with_a_time_out_opens_its_own() -> None:
     assert told == []
 
 
+@pytest.mark.more
 def test_the_end_of_a_process_closes_it_and_a_child_of_a_fork_leaves_it_alone() -> None:
     program = """
 import os

@@ -288,6 +288,7 @@ ACCOUNTS, EACH = 20, 5
 STOPS = [("remove", "KILL"), ("publish", "STOP"), ("remove", "STOP"), ("publish", "KILL")]
 
 
+@pytest.mark.more
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("to", ["log", pytest.param("event hub", marks=pytest.mark.soak)])

@@ -80,6 +80,7 @@ def test_a_repeat_is_dropped_by_a_queue_that_detects_duplicates(server: ServiceB
     assert len(found[0].message_id or "") == 64
 
 
+@pytest.mark.more(but=8)
 @pytest.mark.parametrize(
     "message",
     [

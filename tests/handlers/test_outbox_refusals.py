@@ -121,6 +121,7 @@ def test_what_is_refused_together_is_sent_one_by_one(
     assert list(dict.fromkeys(receiver.ids(bench.folder))) == named
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("receiver", list(ALONE.values()), ids=list(ALONE), indirect=True)
 def test_what_is_refused_alone_is_set_aside_and_the_rest_goes_on(bench: Bench, receiver: Receiver) -> None:
     table = bench.table(receiver.url)

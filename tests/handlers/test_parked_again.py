@@ -100,6 +100,7 @@ def test_a_batch_at_hand_is_computed_again_and_its_entity_waits_behind(bench: Be
     assert bench.waiting() == []
 
 
+@pytest.mark.more
 def test_so_is_one_of_another_partition_of_a_spread_table(spread: Any) -> None:
     table = spread.table(retries=Retries(deliveries=1))
     spread.does[1] = lambda: 1 / 0

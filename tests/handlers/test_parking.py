@@ -558,6 +558,7 @@ def test_poison_entities_end_as_dead_letters_and_all_others_come_out_right(tmp_p
     assert rows(tmp_path, "SELECT 1 FROM leasehold_parked") == []
 
 
+@pytest.mark.more
 def test_parked_events_outlive_killed_processes_and_are_tried_with_nothing_new_arriving(tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "log.db", partitions=1)
     bodies = [{"account": name, "amount": 1, "place": place} for place in range(5) for name in ("poison", "a", "b")]

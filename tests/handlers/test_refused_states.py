@@ -66,6 +66,7 @@ def database(way: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
     yield f"sqlite:////{tmp_path}/table.db", run, lambda query: rows(tmp_path, query)
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize("spread", [False, True])
 def test_it_waits_and_what_came_before_it_stays(way: str, spread: bool, database: Database) -> None:
     url, _, look = database

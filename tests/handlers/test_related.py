@@ -120,6 +120,7 @@ def test_a_partition_may_wait_for_it(bench: Bench) -> None:
     assert bench.totals() == {"a": 1, "b": 1, "c": 1, "z": 0}
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize(
     ("row", "said"),
     [
@@ -163,6 +164,7 @@ def test_related_tables_that_may_not_be(bench: Bench, tables: Any, said: str) ->
         bench.table(related=tables)
 
 
+@pytest.mark.more
 def test_related_tables_of_other_schemas(place: Place) -> None:
     """The name of a row is the one that `related` has, with the schema; a name alone is beside the entity table."""
     with place_on(place.server) as other:
@@ -233,6 +235,7 @@ RUNS = {
 }
 
 
+@pytest.mark.more(but=5)
 @pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize("rows", [1, 0])
 def test_a_check_writes_a_row_of_a_related_table_on_trial(place: Place, runs: str, rows: int) -> None:
@@ -385,6 +388,7 @@ ALTERED: list[tuple[str, Any, str | None, str | None]] = [
 """Types of columns, values, and what is said of them by Postgres' rules and SQLite's; None where the value is kept."""
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize("case", range(len(ALTERED)))
 def test_a_value_that_its_column_would_alter_fails_its_event_alone(bench: Bench, case: int) -> None:
     declared, value, in_postgres, in_sqlite = ALTERED[case]
@@ -447,6 +451,7 @@ def test_values_come_back_as_they_were_given(bench: Bench) -> None:
     assert bench.look("SELECT id, i, r, n, t, c FROM things") == [(1, 2, 5.0, Decimal("1.5"), "abc", "abc")]
 
 
+@pytest.mark.more
 def test_a_spread_entity_that_has_moved_writes_the_rows_of_its_last_computation(bench: Bench) -> None:
     @entity(keys=["order_id"])
     def order(state: Any, event: EntityEvent) -> Any:
@@ -461,6 +466,7 @@ def test_a_spread_entity_that_has_moved_writes_the_rows_of_its_last_computation(
     assert bench.totals() == {"a": 3, "b": 1}
 
 
+@pytest.mark.more
 def test_states_and_rows_that_are_there_take_no_number_of_a_sequence(place: Place) -> None:
     place.run(
         *TABLES,
@@ -480,6 +486,7 @@ def test_states_and_rows_that_are_there_take_no_number_of_a_sequence(place: Plac
     bench.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("table", ["orders", "lines"])
 def test_a_number_that_its_column_does_not_take_stops_the_table(place: Place, table: str) -> None:
     """No event is to blame, so none is parked."""

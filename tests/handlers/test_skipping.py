@@ -163,6 +163,7 @@ def test_another_owner_skips_what_the_former_has_not_come_to(
     assert (there[1](TABLE), rejected(there[1])) == ([("a", 2)], [SKIPPED])
 
 
+@pytest.mark.more
 def test_of_two_processes_one_is_killed_while_a_partition_stands(tmp_path: Path) -> None:
     """Whoever holds the partition when the note comes, or afterwards, skips the event, and once."""
     hub = LogHub.create(tmp_path / "log.db", partitions=2)

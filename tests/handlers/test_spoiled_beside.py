@@ -84,6 +84,7 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path)
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("column", ["parked_at", "next_at"])
 def test_the_times_of_a_parked_event(table: Table, column: str, value: str) -> None:
@@ -94,6 +95,7 @@ def test_the_times_of_a_parked_event(table: Table, column: str, value: str) -> N
     assert table.seen()["b"] == "1,2,3"
 
 
+@pytest.mark.more(but=4)
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("column", ["latest", "version"])
 def test_what_is_known_of_an_entity(table: Table, column: str, value: str) -> None:
@@ -104,6 +106,7 @@ def test_what_is_known_of_an_entity(table: Table, column: str, value: str) -> No
     assert table.seen()["b"] == "1,2,3"
 
 
+@pytest.mark.more(but=2)
 @pytest.mark.parametrize("where", PLACES)
 def test_where_parked_events_and_those_of_the_outbox_come_from(table: Table, where: str) -> None:
     table.give("a", "b")

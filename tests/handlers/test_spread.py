@@ -270,6 +270,7 @@ def test_a_table_is_spread_for_good(bench: Bench) -> None:
             bench.table(**more)
 
 
+@pytest.mark.more
 def test_writers_that_meet_in_any_order_of_keys_wait_for_each_other_and_never_in_a_circle(bench: Bench) -> None:
     tables = {"0": bench.table(), "1": bench.table()}
     failed: list[Exception] = []
@@ -325,6 +326,7 @@ def test_the_first_form_is_read(bench: Bench, tmp_path: Path, request: pytest.Fi
 EACH, ACCOUNTS = 25, 8
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("bench", [pytest.param("sqlite", marks=pytest.mark.soak), "postgres"], indirect=True)
 def test_two_processes_on_two_partitions_of_which_one_is_killed(bench: Bench, tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "log.db", partitions=2)

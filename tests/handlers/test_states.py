@@ -147,6 +147,7 @@ def generated(state: Generated | None, event: EntityEvent) -> Generated:
     return grown
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("timeout", [None, NEVER], ids=["here", "in a process of its own"])
 def test_the_second_event_of_an_entity_is_applied_as_the_first(tmp_path: Path, timeout: float | None) -> None:
     """In another batch, so that its state comes from the table."""

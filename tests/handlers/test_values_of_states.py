@@ -67,6 +67,7 @@ def test_a_state_is_the_same_from_the_batch_and_from_the_table(bench: Bench) -> 
     assert {name: type(value) for name, value in in_batch.items()} == {n: type(v) for n, v in in_table.items()}
 
 
+@pytest.mark.more(but=9)
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

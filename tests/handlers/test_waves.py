@@ -212,6 +212,7 @@ def test_waves(
         waves.judge_times((paused, resumed))
 
 
+@pytest.mark.more
 def test_a_wave_with_leases_in_sqlite_of_which_one_process_is_killed(tmp_path: Path) -> None:
     bench = sqlite_bench(tmp_path)
     with ExitStack() as stack:

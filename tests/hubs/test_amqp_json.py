@@ -61,6 +61,7 @@ def decimal(kind: type[bytes], number: str) -> bytes:
     return kind(made.to_bytes(width))
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize(
     ("value", "found"),
     [

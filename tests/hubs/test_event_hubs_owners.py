@@ -303,6 +303,7 @@ def test_what_a_url_says_of_the_fleet() -> None:
 # looking at times while the fleet reads
 
 
+@pytest.mark.more
 def test_status_looks_through_a_group_of_its_own_and_disturbs_nobody(server: EventHubsServer, one: EventHub) -> None:
     one.send(numbered(MANY), partition="0")
     reading = one.read_as_owner("0", 0, MANY, 1, columns=["sequenceNumber"], batch_rows=100)

@@ -86,6 +86,7 @@ def once(keys: int, each: int) -> dict[str, list[int]]:
     return {f"k{key}": list(range(key, keys * each, keys)) for key in range(keys)}
 
 
+@pytest.mark.more
 def test_batches_of_several_keys_are_on_their_way_at_once(
     server: EventHubsServer, hub: Hub, arrived: list[int]
 ) -> None:

@@ -285,6 +285,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("code", "times"),
     [
@@ -814,6 +815,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.more
 def test_a_process_that_closes_nothing_ends_at_once_also_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that waited for an answer, or for progress, would not end before the test loses its patience."""
     for name in ("REQUEST", "TRANSFER"):
@@ -851,6 +853,7 @@ hub.close()
 """
 
 
+@pytest.mark.more
 def test_another_process_reads_the_same(hub: KafkaHub) -> None:
     hub.send(Event(b"", partition_key=str(number)) for number in range(200))
     out = subprocess.run(
@@ -899,6 +902,7 @@ print("done")
 """
 
 
+@pytest.mark.more
 def test_a_process_that_is_forked_after_use_goes_on_and_so_does_its_child(hub: KafkaHub) -> None:
     out = subprocess.run([sys.executable, "-c", FORK, hub.url], capture_output=True, timeout=PATIENCE)
     assert (out.returncode, out.stdout) == (0, b"done\n"), out.stderr.decode()

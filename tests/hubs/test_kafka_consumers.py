@@ -221,6 +221,7 @@ with no_more_files():
 """
 
 
+@pytest.mark.more
 def test_the_limit_of_open_files_is_named(cluster: Cluster) -> None:
     """In a process of its own: clients of other tests may give files back at any time."""
     url = cluster.url(cluster.topic(1), "request_timeout=10s")

@@ -126,6 +126,7 @@ def refusal(server: Server, authority: Path, client: Signed | None = None) -> st
     return str(refused.value)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("shown", "latest"), REFUSING)
 def test_a_broker_that_refuses_the_client(shown: str, latest: ssl.TLSVersion, said: dict[object, Future[str]]) -> None:
     told = said[shown, latest].result()

@@ -598,6 +598,7 @@ def test_threads_share_one_object(hub: LogHub) -> None:
     assert sum(place(patient, partition)[1] for partition in ("0", "1")) == 4 * (15 * 4 + 10)
 
 
+@pytest.mark.more
 def test_several_processes_append_and_read_at_once(path: Path, hub: LogHub) -> None:
     producers, batches, rows = 3, 150, 20
     expected = producers * batches * rows
@@ -613,6 +614,7 @@ def test_several_processes_append_and_read_at_once(path: Path, hub: LogHub) -> N
     assert sum(place(hub, partition)[1] for partition in hub.partition_ids()) == expected
 
 
+@pytest.mark.more
 def test_a_producer_killed_while_appending_leaves_whole_batches(path: Path, hub: LogHub) -> None:
     rows = 500
     acknowledged: dict[str, int] = {}

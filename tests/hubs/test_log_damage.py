@@ -145,6 +145,7 @@ def test_nothing_is_appended_or_removed_on_the_word_of_a_damaged_row(path: Path)
 # every byte of a file
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("share", [6, pytest.param(1, marks=pytest.mark.soak)])
 def test_no_flipped_byte_alters_an_event_or_ends_the_process(path: Path, tmp_path: Path, share: int) -> None:
     """Each flip is an error in the hub's words, or harmless: in a process of its own, so that a death is seen."""

@@ -113,6 +113,7 @@ def bring(path: Path, seed: int) -> None:
             hub.send_once("q", named(*names), remember=DAY)
 
 
+@pytest.mark.more
 def test_two_processes_that_bring_the_same_append_it_once(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     LogHub.create(path, partitions=3).close()

@@ -118,6 +118,7 @@ def asked(url: str) -> str:
     return body.decode()
 
 
+@pytest.mark.more
 def test_it_sees_two_processes_share_and_one_die_and_nobody_left(folder: Path) -> None:
     """All figures are there before anybody runs, while both do, and when nobody does any more."""
     from leasehold.stores.sqlite.store import SqliteStore

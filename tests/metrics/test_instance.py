@@ -368,6 +368,7 @@ except leasehold.MissingDependency as error:
 """
 
 
+@pytest.mark.more
 def test_nothing_that_works_imports_an_exporter_and_the_extra_is_named() -> None:
     ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -35,6 +35,7 @@ main()
 """What `opentelemetry-instrument` does before it starts a program."""
 
 
+@pytest.mark.more
 def test_a_run_is_served_and_traced(tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "hub.db", partitions=2)
     for partition in hub.partition_ids():

@@ -85,6 +85,7 @@ def test_triggers_further_apart_than_the_stall_timeout_read_nothing_twice(
     assert starts == [0, 100, 200]
 
 
+@pytest.mark.more
 def test_suspects_are_served_where_checkpoints_are_rare() -> None:
     """ON_STOP, MANUAL, every(seconds=3600), or one long batch."""
     scene = Scene(8)

@@ -339,6 +339,7 @@ class World:
         assert self.ownership.acquisitions == before, "it does not come to rest"
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize("seed", first(75, range(SEEDS)))
 def test_campaign(seed: int) -> None:
     world = World(seed)

@@ -40,6 +40,7 @@ def test_a_handler_of_a_processor_ends_its_children(tmp_path: Path) -> None:
     assert ended.stdout == f"{AS_BEFORE}\n", ended.stderr
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("timeout", ["", 'handler_timeout = "30m"\n'], ids=["", "with a time-out"])
 def test_a_handler_that_leasehold_run_calls_ends_its_children(place: Path, timeout: str) -> None:
     """With a time-out it is called in a process of its own, which a person's signals do not end either."""

@@ -40,6 +40,7 @@ def run(scene: Scene, seconds: float, *instances: Instance, drain: bool = False)
                     one.drain()
 
 
+@pytest.mark.more(but=6)
 @ALL_STRATEGIES
 @pytest.mark.parametrize("outage", [31.0, 60.0, 1_200.0])
 def test_a_newcomer_right_after_an_outage_takes_nothing_from_those_that_come_back(strategy: str, outage: float) -> None:

@@ -235,6 +235,7 @@ class CountedHub(LogHub):
             yield batch
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize(("max_batch", "prefetch"), [(10, 30), (1, 1), (7, 7), (100, 150), (7, 400)])
 def test_no_more_is_fetched_ahead_than_allowed(tmp_path: Path, make: Start, max_batch: int, prefetch: int) -> None:
     log(tmp_path, partitions=1, each=1_000)
@@ -635,6 +636,7 @@ print("ended", [thread.name for thread in threading.enumerate()], signal.getsign
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_run_ends_in_order_when_the_process_is_asked_to_end(tmp_path: Path, signum: int) -> None:
     log(tmp_path, partitions=1, each=1)

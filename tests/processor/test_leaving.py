@@ -87,6 +87,7 @@ def handled(folder: Path, partition: str) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("how", "code"), [("exits", 3), ("exits on error", 4), ("exits at the start", 1)])
 def test_a_function_that_calls_exit_ends_the_program_in_order(tmp_path: Path, how: str, code: int) -> None:
     """It ended nothing: the handler was called again and again, or its thread was gone."""
@@ -132,6 +133,7 @@ def test_what_ends_the_program_is_not_claimed_again_while_the_end_is_slow(
     assert (record.owner_id, record.owner_level, record.last_error) == ("", 1, "SystemExit: 3")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("how", ["prints", "prints into a buffer"])
 def test_a_program_whose_output_nobody_reads_ends(tmp_path: Path, how: str) -> None:
     """`program | head -1`: each event failed anew, for ever."""
@@ -149,6 +151,7 @@ def test_a_program_whose_output_nobody_reads_ends(tmp_path: Path, how: str) -> N
     assert {record.owner_id for record in store.list_ownership(hub.consumer_group("$Default")).records} == {""}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("how", ["closed", "unread"])
 def test_a_program_whose_errors_nobody_reads_goes_on(tmp_path: Path, how: str) -> None:
     hub = log(tmp_path, partitions=2, each=10)
@@ -172,6 +175,7 @@ def test_a_program_whose_errors_nobody_reads_goes_on(tmp_path: Path, how: str) -
     assert out == "run has returned ['MainThread']\n"
 
 
+@pytest.mark.more
 def test_a_handler_that_never_returns_is_told_of_and_the_others_go_on(tmp_path: Path) -> None:
     hub = log(tmp_path, partitions=2, each=3)
     (tmp_path / "gate").touch()

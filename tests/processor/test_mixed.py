@@ -97,6 +97,7 @@ class Mixed:
         assert not [notice for one in self.alive for notice in one.take() if isinstance(notice, OwnershipLost)]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("presence", "limited"),
     [(True, False), (True, True), (False, False)],

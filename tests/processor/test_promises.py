@@ -65,6 +65,7 @@ def test_what_is_known_of_a_url_is_what_the_store_says_of_itself() -> None:
         assert BUILT_IN[scheme] == features, scheme
 
 
+@pytest.mark.more(but=49)
 @pytest.mark.parametrize("several", [False, True], ids=["one process", "several"])
 @pytest.mark.parametrize(("ownership", "checkpoints"), PAIRS)
 def test_every_pair_of_stores(ownership: str, checkpoints: str, several: bool) -> None:

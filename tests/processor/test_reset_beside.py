@@ -102,6 +102,7 @@ def rows(path: Path) -> list[int]:
 CALLS = 14  # more than a reset makes: at the last ones nothing comes between
 
 
+@pytest.mark.more(but=26)
 @pytest.mark.parametrize("ranges", [True, False])
 @pytest.mark.parametrize("to", [None, LATEST, EARLIEST], ids=str)
 @pytest.mark.parametrize("at", range(1, CALLS + 1))
@@ -146,6 +147,7 @@ def die() -> None:
     raise Died
 
 
+@pytest.mark.more(but=14)
 @pytest.mark.parametrize("ranges", [True, False])
 @pytest.mark.parametrize("to", [None, LATEST, EARLIEST, EventPosition.parse("15")], ids=str)
 @pytest.mark.parametrize("at", range(1, CALLS + 1))
@@ -283,6 +285,7 @@ def when_expired(attempt: Callable[[], Any]) -> Any:
     return results[0]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("where", ["before", "amid"])
 def test_a_reset_beside_a_stopped_process(tmp_path: Path, where: str) -> None:
     LogHub.create(tmp_path / "hub.db", partitions=1).close()

@@ -115,6 +115,7 @@ print("ended")
 """
 
 
+@pytest.mark.more  # tests/processor/test_leaving.py has single signals
 @pytest.mark.parametrize(
     ("how", "step"),
     [("stops", 5), ("runs", 19), ("pulls", 31), ("pulls beside a stop", 31), ("is interrupted", 13)],

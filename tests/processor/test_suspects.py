@@ -74,6 +74,7 @@ class Plague:
         return [at for at, taken, _ in self.taken if taken == partition]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 @pytest.mark.parametrize("restart_after", [1.0, 45.0], ids=["restarted at once", "restarted after expiry"])
 def test_a_poison_partition_does_not_stop_the_others(strategy: str, restart_after: float) -> None:
@@ -106,6 +107,7 @@ def test_the_suspicion_is_told_with_what_is_known_of_the_end() -> None:
     assert counts[-1] - plague.scene.records()["1"].failures in (0, 1), "told before it is tried again"
 
 
+@pytest.mark.more
 def test_two_poison_partitions_are_tried_one_at_a_time() -> None:
     plague = Plague(8, 1, {"3", "5"}, "planned", restart_after=1.0)
     plague.run(1_000)

@@ -182,6 +182,7 @@ def test_nothing_that_a_peer_writes_raises(values: tuple[Any, ...]) -> None:
         assert isinstance(one, Unreadable | Ownership | Presence | Ask | Checkpoint)
 
 
+@pytest.mark.more
 @settings(max_examples=60, deadline=None)
 @given(
     records=st.lists(st.tuples(st.sampled_from("01"), *[ANYTHING] * 6), max_size=3),

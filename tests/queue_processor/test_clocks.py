@@ -48,6 +48,7 @@ def post(server: Server, path: str, count: int) -> str:
     return name
 
 
+@pytest.mark.more(but=2)
 def test_a_processor_completes_what_it_applies(apart: Server, path: str, tmp_path: Path) -> None:
     deliveries: list[int] = []
     name = post(apart, path, 9)
@@ -153,6 +154,7 @@ def test_a_bridge_completes_what_it_appends(apart: Server, path: str, tmp_path: 
     assert apart.count(name) == 0
 
 
+@pytest.mark.more(but=2)
 def test_dead_letters_are_sent_again_once(apart: Server, path: str) -> None:
     name = post(apart, path, 2)
     with closing(open_queue(url(apart, path))) as queue:

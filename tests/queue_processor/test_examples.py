@@ -27,6 +27,7 @@ EXAMPLES = ROOT / "examples"
 functions: Any = pytest.importorskip("azure.functions")
 
 
+@pytest.mark.more
 def test_the_program_against_served_queues(tmp_path: Path) -> None:
     with serving(f"servicebus:///{tmp_path}/bus.db", "--json", "--queue", "orders") as server:
         assert server.stdout is not None

@@ -67,6 +67,7 @@ def test_messages_of_an_entity_take_effect_once_and_in_order_also_when_one_fails
         made.run()
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("timed")
 def test_a_handler_that_hangs_is_ended_and_its_message_fails(server: ServiceBusServer, tmp_path: Path) -> None:
     server.send("orders", *(json.dumps({"account": account}) for account in ("a", "hangs", "b", "hangs-2")))
@@ -243,6 +244,7 @@ def test_the_key_may_be_in_the_body_the_session_or_come_from_a_function() -> Non
     assert key("session", session_id="s", body=b"[") == "Unreadable"
 
 
+@pytest.mark.more
 def test_what_a_sender_sent_twice_has_one_effect(server: ServiceBusServer, tmp_path: Path, table: Accounts) -> None:
     def sent(n: int, **options: Any) -> Any:
         return Message(bodies(n)[0], **options)

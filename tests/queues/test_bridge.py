@@ -265,6 +265,7 @@ def test_messages_stay_locked_while_the_hub_is_away(server: Server, log: LogHub)
     assert server.count("orders") == 0
 
 
+@pytest.mark.more
 def test_a_bridge_that_is_killed_and_one_beside_it_append_each_message_once(server: Server, log: LogHub) -> None:
     count = 300
     command = [sys.executable, "-m", "leasehold.cli.app", "bridge", url(server), log.url]

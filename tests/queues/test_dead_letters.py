@@ -80,6 +80,7 @@ def made_dead(queue: Queue, count: int) -> None:
         assert queue.dead_letter(message, "NoAmount", "")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("path", ONCE.values(), ids=ONCE)
 def test_what_is_resubmitted_is_no_duplicate_of_what_it_was(server: ServiceBusServer, path: str) -> None:
     """Three times, since each copy is a message that may fail like its first."""
@@ -124,6 +125,7 @@ def test_what_is_dropped_is_gone_and_the_rest_can_be_taken_at_once(server: Servi
     assert run("drop", dead, "--all")[0]["numbers"] == []
 
 
+@pytest.mark.more
 def test_what_cannot_be_sent_again_stays_and_says_why(server: ServiceBusServer) -> None:
     from azure.servicebus.amqp import AmqpAnnotatedMessage
 

@@ -79,22 +79,43 @@ class TestPlainSink(OnSqlite, SinkContract):
         return lambda spec: plain(tmp_path / "table.db", spec)
 
 
+@pytest.mark.more_of(
+    "test_compare_makes_and_changes_nothing",
+    "test_new_columns_are_added_beside_writers_that_do_not_know_them",
+    "test_of_many_that_add_the_same_columns_all_go_on",
+    "test_the_table_keeps_its_identity_and_its_pipeline",
+)
 class TestPostgresSink(OnPostgres, SinkContract):
     pass
 
 
+@pytest.mark.more_of("test_many_try_the_same_events_beside_batches_and_each_counts_once")
 class TestRejectedRowsOfPostgres(OnPostgres, RejectedContract):
     pass
 
 
+@pytest.mark.more_of(
+    "test_a_batch_that_comes_again_changes_nothing",
+    "test_compare_makes_and_changes_nothing",
+    "test_many_apply_the_same_batches_and_each_event_counts_once",
+    "test_new_columns_are_added_beside_writers_that_do_not_know_them",
+    "test_of_many_that_add_the_same_columns_all_go_on",
+)
 class TestPostgresSinkInNamedSchema(InNamedSchema, SinkContract):
     pass
 
 
+@pytest.mark.more_of("test_many_try_the_same_events_beside_batches_and_each_counts_once")
 class TestRejectedRowsInNamedSchema(InNamedSchema, RejectedContract):
     pass
 
 
+@pytest.mark.more_of(
+    "test_a_repeat_is_found_by_when_it_comes_where_its_clock_is_wrong",
+    "test_a_reset_finds_the_same_firsts_again",
+    "test_many_apply_events_of_the_same_identities_and_one_of_each_counts",
+    "test_what_nobody_asks_for_is_forgotten_in_small_steps",
+)
 class TestDuplicatesInNamedSchema(InNamedSchema, DuplicatesContract):
     pass
 
@@ -108,10 +129,20 @@ class AllRowsMerged(OnPostgres):
             monkeypatch.setattr(PostgresTransaction, shorter, lambda *_: None)
 
 
+@pytest.mark.more_of(
+    "test_a_batch_that_comes_again_changes_nothing",
+    "test_compare_makes_and_changes_nothing",
+    "test_many_apply_the_same_batches_and_each_event_counts_once",
+    "test_new_columns_are_added_beside_writers_that_do_not_know_them",
+)
 class TestPostgresSinkThatMergesAllRows(AllRowsMerged, SinkContract):
     pass
 
 
+@pytest.mark.more_of(
+    "test_many_try_the_same_events_beside_batches_and_each_counts_once",
+    "test_what_is_filtered_now_is_no_longer_rejected",
+)
 class TestRejectedRowsOfPostgresThatMergesAllRows(AllRowsMerged, RejectedContract):
     pass
 
@@ -128,14 +159,33 @@ class TestForgettingOnPostgres(OnPostgres, ForgettingContract):
     pass
 
 
+@pytest.mark.more_of(
+    "test_a_note_and_a_batch_at_the_same_time_come_one_after_the_other",
+    "test_a_skipped_event_is_a_rejected_one_and_can_be_tried_again",
+    "test_an_entity_that_is_forgotten_leaves_an_empty_note",
+    "test_an_event_that_was_skipped_is_read_again_after_a_reset",
+)
 class TestSkippingOnPostgres(OnPostgres, SkippingContract):
     pass
 
 
+@pytest.mark.more_of(
+    "test_a_repeat_is_found_by_when_it_comes_where_its_clock_is_wrong",
+    "test_a_reset_finds_the_same_firsts_again",
+    "test_an_event_that_is_tried_again_is_judged_and_remembered",
+    "test_many_apply_events_of_the_same_identities_and_one_of_each_counts",
+    "test_nothing_is_remembered_of_a_batch_that_fails",
+    "test_one_clock_that_is_wrong_does_not_keep_the_rest_from_being_forgotten",
+    "test_what_nobody_asks_for_is_forgotten_in_small_steps",
+)
 class TestDuplicatesOnPostgres(OnPostgres, DuplicatesContract):
     pass
 
 
+@pytest.mark.more_of(
+    "test_threads_that_add_up_lose_nothing",
+    "test_what_was_sent_twice_is_done_once_for_a_time",
+)
 class TestMessagesOnPostgres(OnPostgres, MessagesContract):
     @pytest.fixture
     def aged(self, place: Place) -> Callable[[float], object]:
@@ -143,6 +193,7 @@ class TestMessagesOnPostgres(OnPostgres, MessagesContract):
         return lambda seconds: place.run(*(f"UPDATE {name} SET done_at = done_at - {seconds}" for name in names))
 
 
+@pytest.mark.more_of("test_what_was_computed_from_states_that_may_have_changed_is_outdated")
 class TestStatesOnPostgres(OnPostgres, StatesContract):
     @pytest.fixture
     def constrain(self, place: Place) -> Callable[[], object]:

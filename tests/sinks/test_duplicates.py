@@ -146,6 +146,7 @@ def test_a_device_in_1970_and_one_in_2100_are_in_every_batch_and_the_memory_stay
     assert size <= 5 * each
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("point", ["identities remembered", "identities forgotten"])
 def test_killed_after_it_has_remembered_it_has_not(tmp_path: Path, point: str) -> None:
     path = tmp_path / "t.db"

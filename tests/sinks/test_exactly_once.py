@@ -42,6 +42,7 @@ def test_any_batches_give_what_the_model_gives(mode: str, log: Log, delivered: D
             check(path, table, model)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mode", ["append", "upsert", "upsert by version"])
 @campaign(20, 1000)
 @given(log=logs(("0",)), ends=st.sets(st.integers(0, 8)), other=st.sets(st.integers(0, 8)))
@@ -61,6 +62,7 @@ def test_where_batches_are_cut_makes_no_difference(mode: str, log: Log, ends: se
     assert seen[0] == seen[1]
 
 
+@pytest.mark.more
 @campaign(20, 1000)
 @given(log=logs(), order=st.permutations(range(16)), width=st.integers(1, 5))
 def test_with_sequence_by_the_table_does_not_depend_on_arrival(log: Log, order: list[int], width: int) -> None:

@@ -78,6 +78,7 @@ def deliver(
             run(path, "UPDATE flights SET note = 'kept'")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("by_version", [False, True])
 @pytest.mark.parametrize("deletes", [False, True])
 @campaign(40, 5000)
@@ -87,6 +88,7 @@ def test_the_outcome_is_that_of_each_row(log: Log, delivered: Delivered, by_vers
         deliver(made, log, delivered, by_version=by_version, deletes=deletes)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("by_version", [False, True])
 @campaign(15, 2000)
 @given(log=logs(), delivered=deliveries, seed=st.integers(0, 99))
@@ -97,6 +99,7 @@ def test_the_outcome_is_that_of_each_row_where_duplicates_are_dropped(
         deliver(made, log, delivered, by_version=by_version, deletes=False, seed=seed)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("by_version", [False, True])
 @campaign(20, 2000)
 @given(log=logs(), delivered=deliveries, seed=st.none() | st.integers(0, 99))

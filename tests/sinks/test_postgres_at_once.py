@@ -259,6 +259,7 @@ def went_short(sink: PostgresSink) -> bool:
         return bool(session.one(f"SELECT count(*) FROM ({lists}) AS listed") == 0)
 
 
+@pytest.mark.more(but=10)
 @pytest.mark.parametrize(
     ("columns", "made", "before", "rows", "wrong", "short"), [one[1:] for one in CASES], ids=[one[0] for one in CASES]
 )
@@ -397,6 +398,7 @@ def test_a_table_whose_batches_cannot_go_the_short_way_is_tried_less_and_less() 
     assert chance.taken()
 
 
+@pytest.mark.more
 def test_rows_of_several_pieces_are_what_they_were(place: Place) -> None:
     """Columns are brought into their form by pieces of 20,000 rows, each a slice of the column."""
     count = 41_000

@@ -61,6 +61,7 @@ ROWS = {
 }
 
 
+@pytest.mark.more(but=8)
 @pytest.mark.parametrize("table", ROWS)
 def test_what_a_row_causes_rejects_it_and_no_other(place: Place, sink: PostgresSink, table: str) -> None:
     place.run(*(one.replace("@", f"{place.schema}.") for one in ROWS[table]))

@@ -117,6 +117,7 @@ CASES = [
 ]
 
 
+@pytest.mark.more(but=9)
 @pytest.mark.parametrize(
     ("columns", "made", "rows", "wrong"), [one[1:] for one in CASES], ids=[one[0] for one in CASES]
 )

@@ -82,6 +82,7 @@ OWN = {
 }
 
 
+@pytest.mark.more(but=6)
 @pytest.mark.parametrize("mode", ["upsert", "append"])
 @pytest.mark.parametrize("own", OWN)
 def test_what_the_table_gives_by_itself_stops_it_and_loses_nothing(place: Place, own: str, mode: str) -> None:
@@ -169,6 +170,7 @@ ROWS = {
 }
 
 
+@pytest.mark.more(but=15)
 @pytest.mark.parametrize("mode", ["upsert", "append"])
 @pytest.mark.parametrize("rule", ROWS)
 def test_what_a_row_brings_rejects_it_alone(place: Place, rule: str, mode: str) -> None:

@@ -110,6 +110,7 @@ def test_who_judges_an_identity_holds_up_only_those_who_bring_it(place: Place) -
 # rejected rows
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "points", first(1, [["rejected rows locked", "order recorded", "set aside again", "committed"], list(TRYING)])
 )

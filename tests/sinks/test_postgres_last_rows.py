@@ -88,6 +88,7 @@ def applied(table: PostgresSink, it: Batch) -> BatchResult | str:
         return str(error).replace(table.spec.name, "the table")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("by_version", [False, True])
 @pytest.mark.parametrize("deletes", [False, True])
 @campaign(6, 2500, unfit=ANY)
@@ -98,6 +99,7 @@ def test_the_outcome_is_that_of_the_other_ways(
     all_come_to_the_same(tables, log, delivered, by_version=by_version, deletes=deletes)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("by_version", [False, True])
 @campaign(6, 2500, unfit=ANY)
 @given(log=logs(), delivered=deliveries, seed=st.integers(0, 99))
@@ -140,6 +142,7 @@ def test_rows_of_a_table_without_rules_are_merged_by_the_last_of_each_key(
     sink.close()
 
 
+@pytest.mark.more(but=5)
 @pytest.mark.parametrize(
     ("rule", "quick"),
     [
@@ -363,6 +366,7 @@ TEXT = Wide(1, "text", pa.string())
 UNCOMPRESSED = random.Random(3).randbytes(9000).hex()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("wide", "altered", "wrong"),
     [
@@ -388,6 +392,7 @@ def test_a_row_that_does_not_fit_its_page_is_set_aside_before_the_last_one_of_it
             assert reason.startswith("row is too big")
 
 
+@pytest.mark.more
 def test_a_row_that_does_not_fit_beside_what_others_have_filled_is_set_aside(place: Place) -> None:
     before, some = DOUBLES.batch(("a", None)), DOUBLES.batch(("a", 0.5), ("b", 0.5), ("a", None), ("b", None), first=1)
     with tables_of(place, DOUBLES.columns, some.rows.schema) as tables:
@@ -398,6 +403,7 @@ def test_a_row_that_does_not_fit_beside_what_others_have_filled_is_set_aside(pla
             assert place.look(f"SELECT sequence_number FROM {name}_rejected") == [(1,)]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("wide", "value"),
     [

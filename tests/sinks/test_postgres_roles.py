@@ -98,6 +98,7 @@ def role(postgres_server: PostgresServer) -> Iterator[Role]:
         connection.execute(f"DROP ROLE {made.name}".encode())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("own", OWN)
 def test_a_roles_own_settings_change_nothing(role: Role, own: str) -> None:
     for name, value in OWN[own].items():
@@ -144,6 +145,7 @@ def test_a_roles_own_time_outs_end_no_call(role: Role) -> None:
     sink.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("also", ["", "SET default_transaction_read_only = on"], ids=["", "its role is, too"])
 def test_a_database_that_somebody_has_made_read_only_is_not_written(role: Role, also: str) -> None:
     """As before it moves to another server: what is written then is lost."""

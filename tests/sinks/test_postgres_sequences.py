@@ -23,6 +23,7 @@ WAYS = {
 }
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_row_that_is_there_takes_no_number(place: Place, column: str, way: str) -> None:

@@ -28,6 +28,7 @@ RUNS = {
 }
 
 
+@pytest.mark.more(but=5)
 @pytest.mark.parametrize("rows", [1, 0])
 @pytest.mark.parametrize("runs", RUNS)
 def test_code_that_finds_nothing_by_the_search_path_is_found(place: Place, runs: str, rows: int) -> None:

@@ -68,6 +68,7 @@ def no_update_is_lost(place: Place, names: Sequence[str], batches: int, keys: in
     assert place.look("SELECT count(*) FROM flights") == [(len(last),)]
 
 
+@pytest.mark.more
 def test_writers_of_hot_keys_lose_nothing_and_never_deadlock(place: Place) -> None:
     names = [f"p{number}" for number in range(4)]
     assert hot_keys(place, LOOSE, names, 6, 50, slots=False) == 0
@@ -179,15 +180,18 @@ def test_a_writer_killed_at_some_points_has_done_all_or_nothing(place: Place) ->
     killed_at_each(place, ["levels raised", "half copied", "keys remembered", "none whole", "committed"])
 
 
+@pytest.mark.more
 def test_a_writer_killed_on_the_short_way_has_done_nothing(place: Place) -> None:
     killed_on_the_short_way(place, ["rows that stay written", "all written at once"])
 
 
+@pytest.mark.more
 def test_a_writer_killed_while_last_rows_are_merged_has_done_all_or_nothing(place: Place) -> None:
     points = ["last rows noted", "last rows merged", "none whole", "committed"]
     killed_while_last_rows_are_merged(place, points, by_version=False)
 
 
+@pytest.mark.more
 def test_so_has_one_whose_rows_versions_put_in_order(place: Place) -> None:
     points = ["what is known loaded", "last rows noted", "last rows merged", "committed"]
     killed_while_last_rows_are_merged(place, points, by_version=True)

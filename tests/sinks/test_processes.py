@@ -40,6 +40,7 @@ def test_processes_that_apply_the_same_batches_at_once(tmp_path: Path, mode: str
     check(path, mode)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("seed", first(1, range(20)))
 def test_processes_that_are_killed_in_mid_transaction(tmp_path: Path, seed: int) -> None:
     """Each new owner comes with a higher level and starts from the beginning; each but the last is killed."""
@@ -73,6 +74,7 @@ WAYS = [(rule, by_version) for rule in ("", " CHECK (true)") for by_version in (
 """The rule refuses nothing, and could see each row: so each row is written, and without it the last of each key."""
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("way", first(1, WAYS))
 def test_a_process_killed_before_each_step_of_a_batch_has_done_all_or_nothing(
     tmp_path: Path, way: tuple[str, bool]

@@ -143,6 +143,7 @@ def ruled(place: Place, named: tuple[str, str]) -> Iterator[Ruled]:
         yield Ruled(case, mode, made)
 
 
+@pytest.mark.more  # test_exactly_once.py has random batches without rules
 @settings(max_examples=8, phases=(Phase.generate,), suppress_health_check=ANY)
 @given(log=logs_of_all, leaders=logs_of_leaders, delivered=deliveries)
 def test_the_outcome_is_the_models(ruled: Ruled, log: Log, leaders: Log, delivered: Delivered) -> None:

@@ -48,6 +48,7 @@ def test_a_place_counts_the_rows_of_the_event(path: Path) -> None:
     ]
 
 
+@pytest.mark.more
 @campaign(20, 1000)
 @given(
     log=logs(), first=st.sets(st.integers(0, 8)), second=st.sets(st.integers(0, 8)), back=st.integers(BEFORE_FIRST, 8)

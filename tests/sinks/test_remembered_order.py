@@ -158,6 +158,7 @@ def deliver(table: SqliteSink, log: Log, turns: Sequence[int], order: int, level
     assert not any(left.values())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("orders", [(1, 2), (1, 1), (0, 1), (1, 0), (0, 0)])
 @campaign(6, 400)
 @given(log=logs(), first=st.permutations(range(16)), second=st.permutations(range(16)), more=logs())

@@ -31,6 +31,7 @@ def filled(path: Path) -> SqliteSink:
 EXPECTED = sorted([(f"k{last}", f"retried {number}") for last, number in ((1, 51), (3, 53), (5, 55), (7, 57), (9, 59))])
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("step", ["before the rows", "rows", "rejected rows", "memory of keys", "committed"])
 def test_a_retry_that_is_killed_leaves_all_or_nothing(tmp_path: Path, step: str) -> None:
     path = tmp_path / "t.db"
@@ -49,6 +50,7 @@ def test_a_retry_that_is_killed_leaves_all_or_nothing(tmp_path: Path, step: str)
     assert sorted(look(path, "SELECT tail, status FROM flights")) == EXPECTED
 
 
+@pytest.mark.more
 def test_retries_in_processes_beside_an_instance(tmp_path: Path) -> None:
     """Two try the same events, while another process applies later events of the same keys."""
     path, at_work = tmp_path / "t.db", FORKED.Barrier(3)

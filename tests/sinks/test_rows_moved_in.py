@@ -203,6 +203,7 @@ ORDERS: dict[str, tuple[str, str | None, pa.DataType, str, str | None, list[Any]
 }
 
 
+@pytest.mark.more(but=10)
 @pytest.mark.parametrize(
     ("database", "order"),
     [(name, order) for order, its in ORDERS.items() for name in ("sqlite", "postgres") if name == "postgres" or its[1]],
@@ -299,6 +300,7 @@ def in_turn(rows: dict[str, tuple[int, int | None]], batches: Sequence[Sequence[
     return left, superseded
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("way", ["plain", "deletes", "constraints"])
 def test_any_batches_come_out_as_one_event_after_the_other(database: Database, way: str) -> None:
     """In Postgres each way of a batch: the last rows of keys, all rows at once, and row by row."""
@@ -319,6 +321,7 @@ def test_any_batches_come_out_as_one_event_after_the_other(database: Database, w
         assert (dict(database.rows), superseded) == in_turn(rows, batches), f"seed {seed}"
 
 
+@pytest.mark.more
 def test_writers_at_once_compare_with_the_row_under_the_lock_of_its_key(place: Place) -> None:
     keys = [f"k{number}" for number in range(50)]
     rows = ", ".join(f"('{key}', 0, 10)" for key in keys)

@@ -123,6 +123,7 @@ def read(batches: MicroBatches, count: int = 0) -> list[tuple[str, int]]:
     return sorted(found)
 
 
+@pytest.mark.more
 def test_a_fixed_share_is_read_and_remembered(place: Place) -> None:
     place.send(4)
     with_one = {"partitions": ["1"], "schema": None}
@@ -137,6 +138,7 @@ def test_a_fixed_share_is_read_and_remembered(place: Place) -> None:
         read(place.batches(partitions=["7"]))
 
 
+@pytest.mark.more
 def test_the_later_of_two_with_one_share_wins_and_the_table_has_each_event_once(place: Place) -> None:
     place.send(4)
     table = place.table()
@@ -189,6 +191,7 @@ def test_without_checkpoints_the_table_knows_the_places_where_the_instance_knows
 # The source
 
 
+@pytest.mark.more
 def test_a_stream_with_a_fixed_share(bench: Bench) -> None:
     for partition in ("0", "1", "2"):
         bench.send(partition, 5)
@@ -203,6 +206,7 @@ def test_a_stream_with_a_fixed_share(bench: Bench) -> None:
     assert [row.partition for row in found] == ["1"]
 
 
+@pytest.mark.more
 def test_a_stream_without_checkpoints(bench: Bench) -> None:
     bench.send("0", 5)
     url = f"sqlite:///{bench.folder}/store.db"

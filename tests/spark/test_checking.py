@@ -70,6 +70,7 @@ def test_all_is_ready_and_nothing_is_made(spark: SparkSession, tmp_path: Path, h
     assert sorted(one.name for one in tmp_path.iterdir()) == before
 
 
+@pytest.mark.more
 def test_what_does_not_fit_is_named(spark: SparkSession, tmp_path: Path, hub: LogHub) -> None:
     hub.send([Event(body) for body in GOOD], partition="0")
     run(tmp_path / "entities.db", "CREATE TABLE flights (id TEXT PRIMARY KEY, other TEXT)")
@@ -84,6 +85,7 @@ def test_what_does_not_fit_is_named(spark: SparkSession, tmp_path: Path, hub: Lo
                      base=tmp_path).row_count() == 0  # fmt: skip
 
 
+@pytest.mark.more
 def test_rows_that_were_there_before_count_or_are_counted(spark: SparkSession, tmp_path: Path, hub: LogHub) -> None:
     hub.send([Event(body) for body in GOOD], partition="0")
     run(

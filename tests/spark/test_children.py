@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.children import AS_BEFORE
@@ -35,6 +37,7 @@ print(told_of_children())
 """
 
 
+@pytest.mark.more  # tests/processor/test_children.py is of children without Spark
 def test_children_have_the_signals_that_python_has(tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "hub.db", partitions=1)
     hub.send([Event(b'{"order_id": "a"}', partition_key="a")])

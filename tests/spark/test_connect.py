@@ -69,6 +69,7 @@ def _said_by(program: str, folder: Path, *words: str) -> list[str]:
     return [line.partition("said ")[2] for line in done.stdout.splitlines() if "said " in line]
 
 
+@pytest.mark.more
 def test_a_table_that_batches_and_queries_fill(ran: Ran) -> None:
     assert ran.said[:SAID_OF_TABLES] == [
         "pyspark.sql.connect.dataframe timestamp[us, tz=UTC] 2026-01-31T08:00:00+00:00",

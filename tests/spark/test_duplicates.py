@@ -80,6 +80,7 @@ def test_a_wrong_setting_is_refused_by_its_name(place: Place) -> None:
         place.table(rules=BY).unseen(place.spark.range(0), 1)
 
 
+@pytest.mark.more
 def test_in_a_query_it_is_over_the_rows_that_are_applied(place: Place) -> None:
     def rows(*sent: tuple[int, str | None, int]) -> DataFrame:
         values = [(key, n, "h", "0", n, 1) for n, key, _ in sent]

@@ -45,6 +45,7 @@ def look(folder: Path, query: str = "SELECT * FROM flights ORDER BY rowid") -> l
         return connection.execute(query).fetchall()
 
 
+@pytest.mark.more
 def test_types(spark: SparkSession, tmp_path: Path) -> None:
     one = events(spark, "tail STRING", ("a",)).select(
         "tail",
@@ -100,6 +101,7 @@ def test_delete_when(spark: SparkSession, tmp_path: Path) -> None:
     assert look(tmp_path) == [("b", None), ("c", "y")]
 
 
+@pytest.mark.more
 def test_sequence_by_decides_between_partitions(spark: SparkSession, tmp_path: Path) -> None:
     entities = table(tmp_path, rules=RowRules(sequence_by="at", delete_when="status = 'gone'"))
     df = events(spark, "tail STRING, status STRING, at TIMESTAMP_NTZ").limit(0)
@@ -225,6 +227,7 @@ class Records:
 GROUP = ConsumerGroup("n", "h")
 
 
+@pytest.mark.more
 def test_the_store_tells_a_zombie_from_a_wiped_store(spark: SparkSession, tmp_path: Path) -> None:
     store = Records(3)
     entities = table(tmp_path, ownership=OwnershipRecords(store, GROUP))

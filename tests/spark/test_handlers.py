@@ -63,6 +63,7 @@ def check_course(
     return first
 
 
+@pytest.mark.more
 def test_the_loop_and_plain_python_agree(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def parked() -> int:
         return len(rows(folder, "SELECT 1 FROM leasehold_parked"))
@@ -171,6 +172,7 @@ def hanging(state, event):
 """
 
 
+@pytest.mark.more
 def test_calls_that_hang_are_interrupted_and_what_ignores_that_ends_its_worker_alone(
     folder: Path, spark: SparkSession
 ) -> None:

@@ -100,6 +100,7 @@ def test_related_rows_and_emitted_events_of_a_table_in_sqlite(
     assert rows(folder, "SELECT 1 FROM leasehold_outbox") == []
 
 
+@pytest.mark.more
 def test_related_rows_and_emitted_events_of_a_table_in_postgres(
     folder: Path, file: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, postgres_place: Place
 ) -> None:

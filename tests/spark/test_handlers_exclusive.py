@@ -76,6 +76,7 @@ def test_events_of_an_entity_that_another_holds_are_parked_uncalled_and_called_o
         assert others.try_acquire("b") is not None, "the batch has given its leases up"
 
 
+@pytest.mark.more
 def test_two_instances_never_call_for_one_entity_at_once(folder: Path, exclusive: Path, spark: SparkSession) -> None:
     with closing(opened(exclusive, spark)) as one, closing(opened(exclusive, spark)) as other:
         first = threading.Thread(target=lambda: one.write(batch("0", 0, ("a", 7), ("a", 8))))

@@ -99,6 +99,7 @@ def test_what_parts_come_to_is_what_the_whole_comes_to(bodies: list[bytes], shar
     assert shown(joined([answer(part) for part in parts])) == shown(answer(piece))
 
 
+@pytest.mark.more
 def test_a_handler_with_work_for_them_has_all_cores_for_one_partition(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,7 @@ def test_the_loop_with_a_table_in_sqlite(
     check_course(folder, spark, monkeypatch, lambda: seen(folder))
 
 
+@pytest.mark.more
 def test_the_loop_with_a_table_in_postgres(
     folder: Path, file: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, postgres_place: Place
 ) -> None:

@@ -60,6 +60,7 @@ def parked(folder: Path) -> list[tuple[Any, ...]]:
     return rows(folder, "SELECT body FROM leasehold_parked")
 
 
+@pytest.mark.more
 def test_a_handler_of_what_sql_makes_of_events(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ def test_an_event_that_the_transform_cannot_compute_is_rejected_as_it_was_sent(
     assert json.loads(body) == {"order_id": "b", "amount": 0}
 
 
+@pytest.mark.more
 def test_what_a_hub_that_was_made_anew_has_left_parked_is_tried_by_the_instances(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +146,7 @@ def test_what_a_hub_that_was_made_anew_has_left_parked_is_tried_by_the_instances
     run(folder, spark, monkeypatch, lambda: totals(folder) == {"a": 1, "b": 20} and not parked(folder))
 
 
+@pytest.mark.more
 def test_a_spread_table(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     sql = f"SELECT order_id, amount, sequenceNumber * 2 AS version, {PLACE} FROM events"
     write(folder, f'sql = "{sql}"', ("[sink]", '[sink]\nspread = true\nsequence_by = "version"'))
@@ -196,6 +199,7 @@ def test_a_column_is_of_the_schemas_type_also_where_it_is_never_null(spark: Spar
     assert to_arrow(rows_of(rows, schema, "transform.sql")).column("body").to_pylist() == [b'{"s":{"a":1},"l":[2]}']
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize(
     ("select", "said"),
     [

@@ -236,6 +236,7 @@ def test_a_job_runs_on_the_java_of_the_machine(tmp_path: Path) -> None:
     assert printed[5] == "None"
 
 
+@pytest.mark.more
 def test_a_job_runs_on_the_packaged_java_where_there_is_no_other_whatever_python_is_on_the_path(
     tmp_path: Path, without_java: dict[str, str]
 ) -> None:

@@ -45,6 +45,7 @@ def test_a_batch_read(spark: SparkSession, cluster: Cluster) -> None:
     assert read.where("partition = '1' AND enqueuedTime > '2020-01-01'").count() > 0
 
 
+@pytest.mark.more
 def test_whatever_a_producer_puts_into_a_record_is_a_row(spark: SparkSession, cluster: Cluster) -> None:
     topic = cluster.topic(1)
     produce_odd_headers(cluster, topic)
@@ -88,6 +89,7 @@ def test_a_tombstone_deletes_by_the_recipe_of_the_page(spark: SparkSession, clus
         transform(spark.read.format("leasehold").option("hub", options["hub"]).load()).collect()
 
 
+@pytest.mark.more
 def test_a_stream_that_starts_again_applies_each_event_once(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def test_only_a_master_that_answers_is_started_on(closed: int) -> None:
     check_master("local[2]")
 
 
+@pytest.mark.more
 def test_a_run_says_what_it_waits_for_and_ends_with_it(tmp_path: Path, closed: int) -> None:
     LogHub.create(tmp_path / "hub.db", partitions=1)
     (tmp_path / "p.toml").write_text(PIPELINE.format(master=f"spark://127.0.0.1:{closed}"))

@@ -198,6 +198,7 @@ TRANSFORMS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", TRANSFORMS)
 def test_batches_through_transforms_of_every_kind(place: Place, kind: str) -> None:
     place.send(15)
@@ -394,6 +395,7 @@ def test_a_table_restored_from_an_older_copy_is_noticed(place: Place) -> None:
         list_applied(place.table(), batches)
 
 
+@pytest.mark.more
 def test_large_events_are_read_in_batches_that_fit(place: Place) -> None:
     place.send(40, size=100_000)
     place.send(200, "1")

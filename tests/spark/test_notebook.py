@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 from tests.repository import ROOT
@@ -28,6 +29,7 @@ def shown(cell: Any) -> list[str]:
     return [re.sub(r"/[0-9a-f]{12}\b", "", text) for text in texts]
 
 
+@pytest.mark.more
 def test_the_notebook_shows_what_it_does_and_its_loops_may_be_run_again(tmp_path: Path) -> None:
     committed = nbformat.read(NOTEBOOK, 4)  # type: ignore[no-untyped-call]
     run = copy.deepcopy(committed)

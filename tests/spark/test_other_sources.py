@@ -70,6 +70,7 @@ def test_rows_that_were_there_before_the_query_count_by_their_column(
     assert (table.totals.applied, table.totals.superseded) == (1, 1)
 
 
+@pytest.mark.more
 def test_the_columns_are_those_of_leaseholds_own_source(spark: SparkSession, cluster: Cluster) -> None:
     topic = cluster.topic(2)
     source = SparkKafkaSource(cluster.url(topic))
@@ -100,6 +101,7 @@ def test_the_columns_are_those_of_leaseholds_own_source(spark: SparkSession, clu
     assert [row["properties"] for row in without] == [None]
 
 
+@pytest.mark.more
 def test_several_topics_have_an_identity_each_and_no_other_topic_has(spark: SparkSession, cluster: Cluster) -> None:
     topics = [cluster.topic(1), cluster.topic(1)]
     source = SparkKafkaSource(*map(cluster.url, topics))

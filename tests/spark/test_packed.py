@@ -64,6 +64,7 @@ def in_order(batch: Batch) -> pa.Table:
     return batch.rows.sort_by([("partition", "ascending"), ("sequenceNumber", "ascending")])
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("sql", [*ONLY_PICK, *DO_MORE])
 def test_all_ways_give_the_same_rows_and_types(
     spark: SparkSession, hub: LogHub, tmp_path: Path, sql: str, monkeypatch: pytest.MonkeyPatch

@@ -61,6 +61,7 @@ def test_a_variable_that_is_none_is_refused_by_its_key(tmp_path: Path, written: 
         read(tmp_path, WHOLE.replace('table = "flights"', f'table = "{written}"'))
 
 
+@pytest.mark.more(but=38)
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -180,6 +181,7 @@ def test_a_command_works_with_what_was_set(tmp_path: Path) -> None:
     assert '"lag": 0' in shown.stdout, shown.stderr
 
 
+@pytest.mark.more
 def test_a_url_in_the_place_of_a_file_is_not_repeated() -> None:
     for command in (["status"], ["run"], ["checkpoints", "export"]):
         said = CliRunner().invoke(app, [*command, "postgresql:u:hidden@h/db"])

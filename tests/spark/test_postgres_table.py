@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
@@ -82,6 +83,7 @@ def test_rows_come_through_spark_and_the_commands_know_them(spark: SparkSession,
     hub.close()
 
 
+@pytest.mark.more
 def test_rows_with_nulls_above_nested_values_are_right_rows(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     """In both databases, where events that cannot be computed would be rejected."""
     loop = places.Place(spark, tmp_path)

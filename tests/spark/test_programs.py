@@ -25,6 +25,7 @@ def count(rows: DataFrame, batch: int) -> None:
     rows.count()
 
 
+@pytest.mark.more
 def test_two_queries_from_one_stream_for_two_tables_are_refused(program: Program) -> None:
     program.send(20, "0")
     left, right = program.table("left_numbers"), program.table("right_numbers")
@@ -40,6 +41,7 @@ def test_two_queries_from_one_stream_for_two_tables_are_refused(program: Program
     assert program.numbers("left_numbers") == list(range(40))
 
 
+@pytest.mark.more
 def test_one_query_may_fill_two_tables(program: Program) -> None:
     program.send(20, "0")
     tables = [program.table("all_numbers"), program.table("few_numbers")]
@@ -54,6 +56,7 @@ def test_one_query_may_fill_two_tables(program: Program) -> None:
         tables[0].stream_options(program.table("theirs", pipeline="q"))
 
 
+@pytest.mark.more
 def test_a_stream_that_was_told_nothing_fills_no_table(program: Program) -> None:
     program.send(5, "0")
     table = program.table()
@@ -89,6 +92,7 @@ def test_a_batch_is_applied_to_a_table_once(program: Program) -> None:
     assert set(program.numbers()) >= {*range(10), *range(20, 40)}
 
 
+@pytest.mark.more
 def test_another_pipeline_is_refused_by_name_on_a_group_that_a_program_has_read(program: Program) -> None:
     program.send(10, "0")
 
@@ -101,6 +105,7 @@ def test_another_pipeline_is_refused_by_name_on_a_group_that_a_program_has_read(
         program.start(program.rows(program.events(table)), table.apply_query_batch, scratch="two").awaitTermination()
 
 
+@pytest.mark.more
 def test_a_program_without_a_table_ties_its_group_to_its_pipeline(program: Program) -> None:
     program.send(10, "0")
     program.start(program.events(pipeline="p"), count).awaitTermination()

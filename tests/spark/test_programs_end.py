@@ -39,6 +39,7 @@ def retain_nothing_of_the_first(program: Program) -> None:
     program.send(5, "0")
 
 
+@pytest.mark.more
 def test_a_clean_stop_records_the_last_batch(program: Program) -> None:
     program.send(10, "0")
     table = program.table()
@@ -54,6 +55,7 @@ def test_a_clean_stop_records_the_last_batch(program: Program) -> None:
     assert program.numbers() == list(range(15))
 
 
+@pytest.mark.more
 def test_a_start_asks_the_table_before_it_says_that_events_are_lost(program: Program) -> None:
     program.send(10, "0")
     table = program.table()
@@ -115,6 +117,7 @@ def test_a_loop_asks_its_table_before_it_says_that_events_are_lost(program: Prog
     assert program.numbers() == list(range(15))
 
 
+@pytest.mark.more
 def test_what_spark_has_committed_is_recorded_before_anything_is_claimed(program: Program) -> None:
     program.send(10, "0")
     seen: list[int] = []

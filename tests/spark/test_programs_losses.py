@@ -69,6 +69,7 @@ def test_a_partition_stolen_between_two_tables_that_lost_persisted_rows(spark: S
         odd.close()
 
 
+@pytest.mark.more
 def test_rejected_events_that_would_be_read_by_themselves_are_refused(program: Program) -> None:
     program.send(10, "0")
     table = program.table()
@@ -84,6 +85,7 @@ def test_rejected_events_that_would_be_read_by_themselves_are_refused(program: P
     assert table.row_count() == 0
 
 
+@pytest.mark.more
 def test_a_log_made_anew_under_a_query_is_another_log_and_read_whole(program: Program) -> None:
     program.send(10, "0")
     table = program.table(writing=Writing(keep=("sequenceNumber", "hub")))

@@ -41,6 +41,7 @@ def test_sys_exit_in_the_function_is_an_error_of_the_query(program: Program) -> 
         query.awaitTermination()
 
 
+@pytest.mark.more
 def test_sys_exit_in_a_function_of_the_rows_is_an_error_of_the_query(program: Program) -> None:
     program.send(5, "0")
     table = program.table()
@@ -54,6 +55,7 @@ def hangs(n):  # type: ignore[no-untyped-def]  # PySpark takes type hints for in
     hang()
 
 
+@pytest.mark.more
 def test_a_function_of_the_rows_that_never_returns_is_cancelled(program: Program) -> None:
     """After the stall timeout that is in the mark of the source's rows: here another one than the source's own."""
     program.send(5, "0")
@@ -88,6 +90,7 @@ def test_a_function_of_the_rows_that_never_returns_makes_its_partition_a_suspect
     assert "no progress for the stall timeout (12 s): partition 0 [0, 5)" in records["0"].last_error
 
 
+@pytest.mark.more
 def test_a_cast_that_fails_ends_the_query_with_what_to_do(program: Program, caplog: pytest.LogCaptureFixture) -> None:
     program.send(5, "0")
     program.hub.send([Event(b"oops")], partition="0")
@@ -162,6 +165,7 @@ def test_a_source_that_cannot_record_its_end_gives_its_partitions_up(
     assert [one.owner_id for one in records] == [""]
 
 
+@pytest.mark.more
 def test_available_now_with_fewer_partitions_than_there_are_comes_to_its_end(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -176,6 +180,7 @@ def test_available_now_with_fewer_partitions_than_there_are_comes_to_its_end(
     assert program.checkpoints() == {"0": 10, "1": 10, "2": 10}
 
 
+@pytest.mark.more
 def test_a_checkpoint_folder_that_is_removed_costs_nothing_but_a_new_one(program: Program) -> None:
     program.send(5, "0")
     table = program.table()
@@ -192,6 +197,7 @@ def test_a_checkpoint_folder_that_is_removed_costs_nothing_but_a_new_one(program
     assert program.numbers() == list(range(15))
 
 
+@pytest.mark.more
 def test_batches_of_large_events_are_cut_by_their_weight(program: Program) -> None:
     for partition in "01":
         program.send(30, partition, size=1_000_000)

@@ -31,6 +31,7 @@ def beside(program: Program, *, first: bool) -> Callable[[DataFrame], DataFrame]
     return changed
 
 
+@pytest.mark.more
 def test_rows_of_other_events_than_the_batchs_are_refused_before_anything_is_written(program: Program) -> None:
     program.send(6, "0")
     table = program.table()
@@ -70,6 +71,7 @@ def test_rows_of_other_events_than_the_batchs_are_refused_before_anything_is_wri
     assert (tried, program.numbers()) == (list(slips), list(range(6)))
 
 
+@pytest.mark.more
 def test_a_function_over_whole_batches_of_arrow_takes_the_marks_off_and_is_checked_all_the_same(
     program: Program,
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_row_that_did_not_fit_the_table_is_read_from_the_hub(place: Place) -> 
     assert len(place.rejected(place.file())) == 1
 
 
+@pytest.mark.more
 def test_what_still_cannot_be_computed_stays_with_the_reason(place: Place) -> None:
     place.fill(*(body(f"k{number}", f'"{number}"') for number in range(8)))
     n = "IF(CAST(n AS INT) % {} = 0, raise_error('too round'), CAST(n AS BIGINT))"
@@ -154,6 +155,7 @@ def test_what_still_cannot_be_computed_stays_with_the_reason(place: Place) -> No
     assert [key for key, _ in place.rows()] == [f"k{number}" for number in range(8) if number != 3]
 
 
+@pytest.mark.more
 def test_too_many_that_cannot_be_computed_stop_it(place: Place) -> None:
     place.fill(*(body(f"k{number}", '"x"') for number in range(9)))
     with pytest.raises(PipelineFailed, match="more than 4 of 9 events cannot be computed"):

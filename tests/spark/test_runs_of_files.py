@@ -54,6 +54,7 @@ def test_a_run_that_is_to_stop_at_errors_names_the_batch(tmp_path: Path, new_run
     place.kind.close()
 
 
+@pytest.mark.more
 def test_a_run_goes_on_behind_an_event_that_is_skipped(tmp_path: Path, new_run: NewRun) -> None:
     """Which its transform cannot compute and is not given, and another that the table refuses."""
     place = Place(tmp_path, Log(tmp_path, 2))
@@ -131,6 +132,7 @@ def test_nothing_is_claimed_before_a_job_has_run(
     place.kind.close()
 
 
+@pytest.mark.more
 def test_two_runs_in_one_session(tmp_path: Path, new_run: NewRun) -> None:
     """One session has one view of the name `events` for both."""
     with closing(Fleet(tmp_path, "append", Log(tmp_path), limit=80)) as fleet:

@@ -34,6 +34,7 @@ def checked(events: DataFrame, refused: str) -> DataFrame:
     return plain(events).withColumn("n", F.expr(f"IF({refused}, {error}, n)"))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_an_event_that_cannot_be_computed_is_set_aside(
     place: Place, caplog: pytest.LogCaptureFixture, *, shuffled: bool
@@ -60,6 +61,7 @@ def test_an_event_that_cannot_be_computed_is_set_aside(
     assert len(said) == 2
 
 
+@pytest.mark.more
 def test_batches_after_it_are_as_ever_and_may_be_read_again(place: Place) -> None:
     place.send(6)
     table = place.table()
@@ -124,6 +126,7 @@ def test_a_job_that_is_cancelled_says_nothing_of_its_events(place: Place, caplog
     assert place.checkpoints() == {"0": 0, "1": 0}
 
 
+@pytest.mark.more
 def test_what_another_sink_is_given_has_none_of_them(place: Place) -> None:
     place.send(4)
     table = place.table()

@@ -54,6 +54,7 @@ def by_default(spark: SparkSession, log: Path) -> dict[str, list[object]]:
     return {way: contents(log, way) for way in WAYS}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("settings", [ALL, *EACH])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_table_is_the_same(
@@ -81,6 +82,7 @@ def test_a_time_without_a_zone_is_never_what_a_schema_means_by_timestamp(
             fill(spark, log, tmp_path, schema)
 
 
+@pytest.mark.more
 def test_the_table_is_the_same_on_a_session_that_was_started_so(tmp_path: Path) -> None:
     """With more at once than the driver may take of its tasks: a loop plans less, and a query is told to."""
     make_log(tmp_path, weight=2000)

@@ -45,6 +45,7 @@ def test_batch_reads_all_columns_as_they_were_sent(bench: Bench) -> None:
     assert (rows[1].body, rows[1].partitionKey, rows[1].publisher) == (bytearray(), None, None)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -66,6 +67,7 @@ def test_batch_positions(bench: Bench, options: dict[str, str], expected: dict[s
     assert sorted((row["partition"], row["sequenceNumber"]) for row in rows) == wanted
 
 
+@pytest.mark.more
 def test_batch_of_what_is_not_committed_yet(bench: Bench) -> None:
     bench.send("0", 30)
     bench.stream("one", available_now=True).awaitTermination()
@@ -132,6 +134,7 @@ def test_available_now_reads_everything_once_in_limited_batches(bench: Bench) ->
     assert report["partitions"]["1"] == {"ownerLevel": 1, "position": 5, "lag": 0}
 
 
+@pytest.mark.more
 def test_a_stream_notices_new_partitions_and_relinquishes_when_it_stops(bench: Bench) -> None:
     group = bench.hub.consumer_group("$Default")
     bench.send("0", 10)
@@ -168,6 +171,7 @@ def test_two_streams_share_and_one_takes_the_others_place(bench: Bench) -> None:
     second.stop()
 
 
+@pytest.mark.more
 def test_fewer_than_the_least_events_come_after_the_delay(bench: Bench) -> None:
     bench.send("0", 4)
     query = bench.stream("one", minEventsPerTrigger="10", maxTriggerDelay="500ms")
@@ -175,6 +179,7 @@ def test_fewer_than_the_least_events_come_after_the_delay(bench: Bench) -> None:
     query.stop()
 
 
+@pytest.mark.more
 def test_fewer_than_the_least_events_wait_for_more(bench: Bench) -> None:
     query = bench.stream("one", minEventsPerTrigger="10", maxTriggerDelay=f"{NEVER:g}s")
     bench.send("0", 4)
@@ -195,6 +200,7 @@ def test_separate_stores_and_a_new_checkpoint_folder(bench: Bench) -> None:
     assert sorted(bench.seen) == bench.everything()
 
 
+@pytest.mark.more
 def test_a_checkpoint_folder_of_another_hub_is_refused(bench: Bench) -> None:
     bench.send("0", 10)
     bench.stream("one", available_now=True).awaitTermination()
@@ -204,6 +210,7 @@ def test_a_checkpoint_folder_of_another_hub_is_refused(bench: Bench) -> None:
         other.stream("one", available_now=True).awaitTermination()
 
 
+@pytest.mark.more
 def test_triggers_further_apart_than_the_stall_timeout_go_on_reading(bench: Bench) -> None:
     short: dict[str, Any] = {
         "partitionExpiration": "2s",  # expires: it is taken again, by the next trigger at the latest
@@ -219,6 +226,7 @@ def test_triggers_further_apart_than_the_stall_timeout_go_on_reading(bench: Benc
         query.stop()
 
 
+@pytest.mark.more
 def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint(bench: Bench) -> None:
     bench.send("0", 5)
     bench.stream("one", available_now=True).awaitTermination()
@@ -259,6 +267,7 @@ def test_a_range_beyond_the_end_of_a_restored_hub_is_no_gap(bench: Bench) -> Non
         )
 
 
+@pytest.mark.more
 def test_the_source_process_serves_metrics_and_health_of_the_whole_query(bench: Bench) -> None:
     port = free_port()
     bench.send("0", 30)
@@ -280,6 +289,7 @@ def test_the_source_process_serves_metrics_and_health_of_the_whole_query(bench: 
     until(lambda: told("partitions") == -1, "the port to be given back")
 
 
+@pytest.mark.more
 def test_the_source_and_the_table_of_a_query_come_together_in_one_endpoint(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +324,7 @@ def test_the_source_and_the_table_of_a_query_come_together_in_one_endpoint(
         assert told('table_rows_total{outcome="applied"}') == 30
 
 
+@pytest.mark.more
 def test_checkpoints_and_watermarks_say_when_their_events_were_enqueued(bench: Bench, tmp_path: Path) -> None:
     """Also of a few events; and a folder of a former release, whose offsets say nothing of it, goes on."""
     table = EntityTable(f"sqlite:///{tmp_path}/t.db", "entities", mode="append", pipeline="p")
@@ -346,6 +357,7 @@ def test_checkpoints_and_watermarks_say_when_their_events_were_enqueued(bench: B
     assert [one["0"] for one in told()] == [second["0"]] * 2
 
 
+@pytest.mark.more
 def test_a_port_in_use_ends_the_query_with_the_option_s_name(bench: Bench) -> None:
     bench.send("0", 1)
     with serve_metrics(Notices(), listen="127.0.0.1:0") as server:

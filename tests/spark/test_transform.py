@@ -49,6 +49,7 @@ def test_bodies_of_any_dataframe_are_read_or_say_why_not(spark: SparkSession) ->
         read_json(events(spark, []), "Partition STRING")
 
 
+@pytest.mark.more
 def test_a_field_that_a_body_lacks_is_null_whatever_the_schema_says(spark: SparkSession) -> None:
     strict = "id STRING NOT NULL, s STRUCT<x: INT NOT NULL> NOT NULL"
     read = read_json(events(spark, [b'{"id":"a","s":{"x":1}}', b'{"s":{}}', b"{}", b"nope"]), strict)

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.dashboard.serving import Place
 from tests.namespaces import in_namespaces
 from tests.waiting import PATIENCE
@@ -48,6 +50,7 @@ def test_commands_need_no_name(tmp_path: Path) -> None:
     place.close()
 
 
+@pytest.mark.more
 def test_the_dashboard_asks_for_a_file_where_there_is_no_home(tmp_path: Path) -> None:
     place = Place(tmp_path)
     done = as_nobody("-m", "leasehold", "dashboard", str(place.file), "--listen", "127.0.0.1:0")

@@ -94,6 +94,7 @@ class Owner:
     done: bool = False
 
 
+@pytest.mark.more(but=6)
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("seed", range(25))
 def test_owners_that_stop_anywhere_and_go_on_later(tmp_path: Path, seed: int, whole: bool) -> None:

@@ -135,6 +135,7 @@ COLUMNS = {
 """By name: an SQL expression, what it is in Arrow, and its value in the last row."""
 
 
+@pytest.mark.more(but=5)
 @pytest.mark.parametrize("rows", [0, 3])
 @pytest.mark.parametrize("partitions", [1, 2])
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
@@ -167,6 +168,7 @@ BELOW_NULLS = {
 """SQL expressions, and their values in three rows: what is never null stands below a null, or has no type."""
 
 
+@pytest.mark.more(but=5)
 @pytest.mark.parametrize("expression", BELOW_NULLS)
 def test_a_null_may_stand_above_what_is_never_null(spark: SparkSession, expression: str) -> None:
     df = spark.range(0, 3, 1, 2).selectExpr(f"{expression} AS x")

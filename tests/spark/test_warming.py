@@ -27,6 +27,7 @@ def test_a_job_imports_in_a_worker_what_tasks_need(spark: SparkSession) -> None:
     assert warmed(spark) == ["SUCCEEDED"]
 
 
+@pytest.mark.more
 def test_one_that_fails_ends_nothing_else(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise ImportError("no such module")

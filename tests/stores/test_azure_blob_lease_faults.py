@@ -149,6 +149,7 @@ def test_a_heartbeat_that_was_slow_does_not_shorten_a_later_one(opener: Open) ->
     assert store.heartbeat(session), "14 s after the last one"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("duration", [None, 60.0])
 def test_who_stops_while_acquiring_keeps_the_key_from_nobody(
     opener: Open, scope: str, monkeypatch: pytest.MonkeyPatch, duration: float | None
@@ -186,6 +187,7 @@ def test_a_fence_is_above_the_former_ones_also_when_somebody_has_removed_its_rec
     assert store.renew([after]) == store.holders(scope, ["a"]) == [after]
 
 
+@pytest.mark.more
 def test_who_stops_while_handing_over_gives_the_heir_no_lease_without_an_end(
     opener: Open, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,12 @@ def where(azurite: Azurite) -> LeasePlace:
     return place_for_leases(azurite, "azblob")
 
 
+@pytest.mark.more_of(
+    "test_as_many_keys_as_one_call_may_name",
+    "test_keys_that_differ_never_meet",
+    "test_of_many_who_acquire_at_once_exactly_one_wins_each_key",
+    "test_scopes_that_differ_never_meet",
+)
 class TestLeases(OnAzurite, LeaseHoldsContract):
     def test_no_method_waits_longer_than_the_time_out(  # type: ignore[override]
         self, hung: AbstractContextManager[BlobLeaseStore], session: LeaseSession, scope: str
@@ -49,6 +55,7 @@ class TestTimesAsTheyPass(OnAzurite, LeaseTimesAtOnce):
     """In real seconds: a wait is 18 s here, so that there is one for all."""
 
 
+@pytest.mark.more
 class TestHistories(AzureLeaseHistories):
     rounds, steps = 2, 12
 

@@ -92,6 +92,7 @@ def test_a_checkpoint_whose_answer_is_lost(place: Place) -> None:
     assert place.proxy.lost == 2
 
 
+@pytest.mark.more
 def test_some_renewals_that_fail_take_no_other_with_them(place: Place) -> None:
     store = place.open(timeout=10.0)
     held = store.claim_ownership([Ownership(GROUP, str(p), "me" if p else "victim", 1) for p in range(8)])
@@ -152,6 +153,7 @@ def mortal() -> Iterator[Azurite]:
     server.stop()
 
 
+@pytest.mark.more
 def test_a_server_that_is_killed_and_started_again(mortal: Azurite) -> None:
     mortal.make_container("stores")
     impatient = open_store(mortal.url("azblob", "stores"), timeout=2.0)  # impatient: called while it is away

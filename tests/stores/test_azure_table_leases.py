@@ -43,10 +43,22 @@ def proxy(where: LeasePlace) -> Iterator[Proxy]:
     made.close()
 
 
+@pytest.mark.more_of(
+    "test_a_lease_is_handed_over",
+    "test_as_many_keys_as_one_call_may_name",
+    "test_closing_a_session_frees_all_its_leases",
+    "test_fences_of_many_who_take_turns_only_rise",
+    "test_keys_that_differ_never_meet",
+    "test_of_many_who_acquire_at_once_exactly_one_wins_each_key",
+    "test_of_many_who_change_a_lease_at_once_exactly_one_does",
+    "test_of_many_who_end_a_lease_at_once_exactly_one_does",
+    "test_scopes_that_differ_never_meet",
+)
 class TestLeases(OnAzurite, LeaseHoldsContract):
     pass
 
 
+@pytest.mark.more
 class TestHistories(AzureLeaseHistories):
     pass
 
@@ -57,6 +69,7 @@ class TestHistoriesForLong(TestHistories):
     rounds, steps = 4, 100
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("losing", [b"POST ", b"lease ", b"beat"])
 def test_an_answer_that_is_lost_costs_no_lease(where: LeasePlace, proxy: Proxy, losing: bytes) -> None:
     store = where.open(proxy, timeout=30.0)

@@ -51,12 +51,20 @@ class Times(OnAzurite, LeaseTimesContract):
         return 36.0
 
 
+@pytest.mark.more_of(
+    "test_a_session_lives_as_long_as_it_has_a_heartbeat",
+    "test_one_heartbeat_renews_all_leases_of_a_session",
+)
 class TestTimesOfBlobs(Times):
     @pytest.fixture
     def where(self, blobs: LeasePlace) -> LeasePlace:
         return blobs
 
 
+@pytest.mark.more_of(
+    "test_leases_of_a_dead_session_are_free_without_a_sweep",
+    "test_one_heartbeat_renews_all_leases_of_a_session",
+)
 class TestTimesOfATable(Times):
     @pytest.fixture
     def where(self, table: LeasePlace) -> LeasePlace:

@@ -32,6 +32,7 @@ def opened(tmp_path: Path, redis_server: RedisServer, postgres_server: PostgresS
     return lambda scheme: open_store(urls[scheme], timeout=NEVER)
 
 
+@pytest.mark.more(but=3)
 @pytest.mark.parametrize(
     ("ownership", "checkpoints"),
     [

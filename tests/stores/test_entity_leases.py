@@ -137,6 +137,7 @@ def killed_and_paused(folder: Path, url: str, duration: float) -> None:
         judge(holders.sections())
 
 
+@pytest.mark.more
 def test_sqlite(tmp_path: Path) -> None:
     killed_and_paused(tmp_path, f"sqlite:////{tmp_path}/leases.db", 1.0)
 

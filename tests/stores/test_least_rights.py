@@ -74,6 +74,10 @@ class TestPostgresCheckpoints(_OnPostgres, CheckpointStoreContract):
     pass
 
 
+@pytest.mark.more_of(
+    "test_as_many_keys_as_one_call_may_name",
+    "test_fences_of_many_who_take_turns_only_rise",
+)
 class TestPostgresLeases(LeaseHoldsContract):
     @pytest.fixture
     def store(self, postgres_url: str) -> Any:
@@ -88,6 +92,7 @@ class TestRedisCheckpoints(_OnRedis, CheckpointStoreContract):
     pass
 
 
+@pytest.mark.more_of("test_as_many_keys_as_one_call_may_name")
 class TestRedisLeases(LeaseHoldsContract):
     @pytest.fixture
     def store(self, redis_url: str) -> Any:

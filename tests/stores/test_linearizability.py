@@ -39,6 +39,7 @@ class TestSqlite(LinearizableOwnership):
         return f"sqlite:///{tmp_path}/store.db"
 
 
+@pytest.mark.more_of("test_what_processes_do_at_once_looks_like_one_after_another")
 class TestSqliteLeases(LinearizableLeases):
     @pytest.fixture
     def reopen(self, tmp_path: Path) -> Callable[[], SqliteLeaseStore]:

@@ -223,6 +223,10 @@ POSTGRES: Columns = {
 }
 
 
+@pytest.mark.more_of(
+    "test_a_newcomer_takes_the_other_partitions",
+    "test_what_cannot_be_read_is_named_and_the_rest_is_listed",
+)
 class TestPostgres(PoisonedStoreContract):
     @pytest.fixture
     def store(self, postgres_server: PostgresServer) -> Store:
@@ -285,6 +289,11 @@ REDIS: Mapping[RecordKind, Sequence[bytes]] = {
 }
 
 
+@pytest.mark.more_of(
+    "test_a_newcomer_takes_the_other_partitions",
+    "test_a_start_does_not_take_the_place_of_a_checkpoint_that_cannot_be_read",
+    "test_what_cannot_be_read_is_named_and_the_rest_is_listed",
+)
 class TestRedis(PoisonedStoreContract):
     @pytest.fixture
     def store(self, redis_server: RedisServer) -> Store:
@@ -388,6 +397,11 @@ class TestBlob(_OnAzurite):
         return BlobRecords(read_url(url, BLOB), Calls("there", 30.0), 5_000)
 
 
+@pytest.mark.more_of(
+    "test_a_newcomer_takes_the_other_partitions",
+    "test_a_start_does_not_take_the_place_of_a_checkpoint_that_cannot_be_read",
+    "test_what_cannot_be_read_is_named_and_the_rest_is_listed",
+)
 class TestTable(_OnAzurite):
     @pytest.fixture
     def url(self, azurite: Azurite) -> str:

@@ -179,6 +179,7 @@ AZURE = [
 ]
 
 
+@pytest.mark.more
 def test_in_an_azure_table(azurite: Azurite) -> None:
     name = f"poison{secrets.token_hex(6)}"
     azurite.make_table(name)
@@ -193,6 +194,7 @@ def test_in_an_azure_table(azurite: Azurite) -> None:
         spoiled(store, spoil, AZURE)
 
 
+@pytest.mark.more
 def test_in_azure_blobs(azurite: Azurite) -> None:
     name = f"poison-{secrets.token_hex(6)}"
     azurite.make_container(name)

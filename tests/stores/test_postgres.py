@@ -58,6 +58,7 @@ def stuck(postgres_server: PostgresServer) -> Stuck:
     return partial(locked, postgres_server)
 
 
+@pytest.mark.more_of("test_of_many_claims_with_the_same_etag_exactly_one_wins")
 class TestOwnership(ServerOwnership):
     pass
 
@@ -66,6 +67,10 @@ class TestCheckpoints(ServerCheckpoints):
     pass
 
 
+@pytest.mark.more_of(
+    "test_fences_of_many_who_take_turns_only_rise",
+    "test_of_many_who_acquire_at_once_exactly_one_wins_each_key",
+)
 class TestLeases(ServerLeases):
     pass
 
@@ -80,10 +85,12 @@ class TestLeaseTimes(ServerLeaseTimes):
         return set_back
 
 
+@pytest.mark.more
 class TestOwnershipAtOnce(ServerOwnershipHistories):
     pass
 
 
+@pytest.mark.more
 class TestLeasesAtOnce(ServerLeaseHistories):
     pass
 

@@ -113,6 +113,7 @@ def test_one_of_them_is_enough(database: Database, statement: str) -> None:
             use()
 
 
+@pytest.mark.more(but=2)
 @pytest.mark.parametrize("name", RELATIONS)
 def test_what_a_crash_would_empty_is_refused(database: Database, name: str) -> None:
     """Ownership, checkpoints, leases and the count of fences would go back, and their owners go on."""

@@ -95,10 +95,12 @@ class TestLeaseTimes(ServerLeaseTimes):
         return partial(move_sessions, server, prefix)
 
 
+@pytest.mark.more_of("test_what_processes_do_at_once_looks_like_one_after_another")
 class TestOwnershipAtOnce(ServerOwnershipHistories):
     pass
 
 
+@pytest.mark.more_of("test_what_processes_do_at_once_looks_like_one_after_another")
 class TestLeasesAtOnce(ServerLeaseHistories):
     pass
 

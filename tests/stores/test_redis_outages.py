@@ -138,6 +138,7 @@ def test_a_cluster_that_is_away_comes_back(cluster: RedisServer) -> None:
     assert records(RedisStore(f"{cluster.url}?cluster=true", timeout=NEVER), group) == {"0": claimed}
 
 
+@pytest.mark.more
 def test_a_cluster_without_all_of_its_slots_is_away(cluster: RedisServer) -> None:
     store, group = RedisStore(f"{cluster.url}?cluster=true"), new_group()
     claimed = claim(RedisStore(f"{cluster.url}?cluster=true", timeout=NEVER), group)

@@ -75,6 +75,7 @@ def use(store: Any) -> None:
     assert store.bind_pipeline(group, PipelineBinding("p", "s"))
 
 
+@pytest.mark.more(but=5)
 @pytest.mark.parametrize("table", TABLES)
 def test_init_makes_a_removed_table_again(place: Place, table: str) -> None:
     group = new_group()

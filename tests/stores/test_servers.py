@@ -60,6 +60,7 @@ USES: dict[str, Callable[[Store], object]] = {
 }
 
 
+@pytest.mark.more
 def test_killed_and_started_again(server: Server) -> None:
     """A clear error in time while it is away; then everything goes on, and what was acknowledged is there."""
     store, leases, group = (
@@ -97,6 +98,7 @@ def test_killed_and_started_again(server: Server) -> None:
     assert patient_leases.acquire(session, group.hub, ["a"])[0].fence > held[0].fence
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "not yet connected"])
 def test_a_server_that_hangs(server: Server, connected: bool) -> None:
     store, leases = open_store(server.url, timeout=SHORT), open_lease_store(server.url, timeout=SHORT)
@@ -205,6 +207,7 @@ print(json.dumps(won))
 """
 
 
+@pytest.mark.more
 def test_processes_use_a_new_store_at_once(untouched: str, run_at_once: Run) -> None:
     assert run_at_once(FIRST_USE, [[str(n), untouched] for n in range(4)]) == [2] * 4
     store = open_store(untouched, timeout=NEVER)
@@ -233,6 +236,7 @@ def pairs(answer: object) -> list[tuple[str, int]]:
     return [(partition, level) for partition, level in answer]
 
 
+@pytest.mark.more
 def test_processes_that_claim_at_once_have_one_winner_a_record(server: Server, run_at_once: Run) -> None:
     group = ConsumerGroup("n", new_group().hub)
     answers = run_at_once(ROUNDS, [[str(n), server.url, group.hub, 25] for n in range(4)])
@@ -280,6 +284,7 @@ print(json.dumps([codes, len(store.list_ownership(GROUP).records)]))
 """
 
 
+@pytest.mark.more
 def test_a_connection_does_not_cross_a_fork(server: Server, run_at_once: Run) -> None:
     script = "import warnings; warnings.filterwarnings('ignore', category=DeprecationWarning)\n" + FORKS
     assert run_at_once(script, [[server.url, new_group().hub]]) == [[[0] * 6, 12]]
@@ -299,6 +304,7 @@ for opener in (open_store, open_lease_store):
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("scheme", "module", "extra"), [("postgresql", "psycopg", "postgres"), ("redis", "redis", "redis")]
 )

@@ -158,6 +158,7 @@ print(json.dumps(won))
 """
 
 
+@pytest.mark.more
 def test_processes_that_claim_at_once_have_one_winner_a_record(path: Path, start_peer: StartPeer) -> None:
     peers = [start_peer(ROUNDS, [f"peer-{n}", str(path), 20]) for n in range(4)]
     for peer in peers:
@@ -188,6 +189,7 @@ print(json.dumps(won))
 """
 
 
+@pytest.mark.more
 def test_processes_create_the_file_at_once(tmp_path: Path, start_peer: StartPeer) -> None:
     paths = [tmp_path / "not yet there" / f"{number}.db" for number in range(12)]
     peers = [start_peer(CREATE, [str(n), [str(one) for one in paths]]) for n in range(4)]
@@ -275,6 +277,7 @@ def move_away(path: Path, victims: str) -> Callable[[], None]:
     return put_back
 
 
+@pytest.mark.more(but=2)
 @VICTIMS
 @pytest.mark.parametrize("then", ["put back", "made by another"])
 def test_file_goes_missing_under_two_processes(path: Path, start_peer: StartPeer, victims: str, then: str) -> None:

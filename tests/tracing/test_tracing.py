@@ -272,6 +272,7 @@ def test_a_span_that_fails_keeps_no_event_from_being_sent(hub: LogHub, caplog: p
     assert "events are sent without it" in caplog.text
 
 
+@pytest.mark.more
 def test_nothing_that_works_imports_it_and_the_extra_is_named() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"

@@ -170,6 +170,7 @@ def test_the_properties_of_a_hub_and_its_partitions(server: EventHubsServer, hub
         assert full["last_enqueued_time_utc"].timestamp() >= BEGAN
 
 
+@pytest.mark.more
 def test_a_hub_or_partition_that_is_not_there(quick: EventHubsServer) -> None:
     elsewhere = quick.connection_string("orders").replace("EntityPath=orders", "EntityPath=nothing")
     with Producer.from_connection_string(elsewhere, retry_total=0, **FAST) as client:
@@ -194,6 +195,7 @@ def test_go_is_told_of_a_replication_that_there_is_not(memory: MemoryHub) -> Non
 # sending
 
 
+@pytest.mark.more
 def test_a_single_event_with_all_that_belongs_to_it(server: EventHubsServer) -> None:
     event = EventData(b"\x00body\xff")
     event.properties = {"colour": "red", "ünï": "cöde"}
@@ -254,6 +256,7 @@ def test_a_log_that_needs_nothing_beside_has_nothing(tmp_path: Path) -> None:
         assert [set(dict(value.as_py())) for value in next(typed).column(0)] == [{"n", BESIDE}]
 
 
+@pytest.mark.more
 def test_a_batch_keeps_its_order_and_goes_to_its_partition(server: EventHubsServer) -> None:
     with producer(server) as client:
         batch = client.create_batch(partition_id="2")
@@ -265,6 +268,7 @@ def test_a_batch_keeps_its_order_and_goes_to_its_partition(server: EventHubsServ
     assert [event.sequence_number for event in receiving.events] == list(range(200))
 
 
+@pytest.mark.more
 def test_events_of_a_key_go_to_one_partition_and_carry_it(server: EventHubsServer, hub: ServedHub) -> None:
     with producer(server) as client:
         for key in ("a", "b", "ç", "d"):
@@ -291,6 +295,7 @@ def test_events_without_a_key_follow_in_turn(quick: EventHubsServer, memory: Mem
     assert [memory.state(partition).end for partition in memory.partition_ids()] == [2, 2, 2]
 
 
+@pytest.mark.more
 def test_an_event_in_many_frames(server: EventHubsServer) -> None:
     large = bytes(range(256)) * 3_000
     with producer(server) as client, Receiving(server) as receiving:
@@ -311,6 +316,7 @@ def test_an_event_that_is_too_large_is_refused_by_the_client(quick: EventHubsSer
 # receiving
 
 
+@pytest.mark.more
 def test_every_start_position(server: EventHubsServer, hub: ServedHub) -> None:
     """One partition for each position, and the same ten events, of five times, in all of them."""
     for first in range(0, 10, 2):
@@ -350,6 +356,7 @@ def test_a_position_that_is_none_is_refused(quick: EventHubsServer) -> None:
         assert "is no offset" in str(receiving.failure())
 
 
+@pytest.mark.more
 def test_latest_gives_what_comes_from_now_on(server: EventHubsServer, hub: ServedHub) -> None:
     store(hub, "old")
     with Receiving(server, starting_position="@latest") as receiving:
@@ -358,6 +365,7 @@ def test_latest_gives_what_comes_from_now_on(server: EventHubsServer, hub: Serve
         assert receiving.bodies(1) == ["new"]
 
 
+@pytest.mark.more
 def test_more_events_than_credit_arrive_in_their_order(server: EventHubsServer, hub: ServedHub) -> None:
     with Receiving(server, prefetch=10) as receiving:
         for first in range(0, 600, 100):
@@ -365,6 +373,7 @@ def test_more_events_than_credit_arrive_in_their_order(server: EventHubsServer, 
         assert receiving.bodies(600) == numbers(600)
 
 
+@pytest.mark.more
 def test_several_groups_and_hubs_do_not_mix() -> None:
     one, two = MemoryHub(1), MemoryHub(2)
     with EventHubsServer({"one": one, "Two": two}, consumer_groups=["$default", "audit"]) as server:
@@ -396,6 +405,7 @@ def test_what_another_process_appends_to_a_log_arrives(tmp_path: Path) -> None:
 # owner levels
 
 
+@pytest.mark.more
 def test_a_higher_owner_level_disconnects_all_others(quick: EventHubsServer, memory: MemoryHub) -> None:
     with Receiving(quick) as plain, Receiving(quick) as other:
         until(lambda: quick.receivers == 2, "both to be attached")
@@ -411,6 +421,7 @@ def test_a_higher_owner_level_disconnects_all_others(quick: EventHubsServer, mem
                 assert second.bodies(1) == ["x"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("level", [None, 4])
 def test_a_lower_or_missing_owner_level_is_refused(
     quick: EventHubsServer, memory: MemoryHub, level: int | None
@@ -431,6 +442,7 @@ def test_a_lower_or_missing_owner_level_is_refused(
         assert receiving.bodies(2) == ["x", "y"]
 
 
+@pytest.mark.more
 def test_a_sixth_receiver_is_refused(quick: EventHubsServer) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(5):
@@ -500,6 +512,7 @@ def test_the_processor_balances_partitions_between_two_clients(quick: EventHubsS
 # faults
 
 
+@pytest.mark.more
 def test_a_throttled_attach_is_tried_again_by_the_client(quick: EventHubsServer) -> None:
     quick.faults.throttle(2)
     with producer(quick, retry_total=5, retry_backoff_factor=0.05) as client:

@@ -98,6 +98,7 @@ def seeds(inputs: int) -> Iterator[int]:
     return iter(range(first, first + inputs))
 
 
+@pytest.mark.more
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("inputs", [INPUTS, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_hostile_streams_end_in_a_proper_error_and_hold_little(inputs: int) -> None:

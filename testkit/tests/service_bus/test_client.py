@@ -286,6 +286,7 @@ def test_a_receiver_that_closes_gives_back_what_it_was_not_asked_for(quick: Serv
         assert texts(receive(receiver, 9)) == [str(number) for number in range(1, 10)]
 
 
+@pytest.mark.more
 def test_each_subscription_gets_every_message(server: ServiceBusServer, client: Any) -> None:
     with client.get_topic_sender("news") as sender:
         sender.send_messages([Message("a"), Message("b", session_id="s")])

@@ -137,6 +137,7 @@ def run(inputs: int, caplog: pytest.LogCaptureFixture) -> None:
     assert 100 < answered / inputs < 20_000
 
 
+@pytest.mark.more
 @pytest.mark.timeout(120)
 def test_hostile_streams_end_their_own_connection_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     run(int(os.environ.get("FUZZ_INPUTS", "2000")), caplog)

@@ -76,6 +76,7 @@ def test_a_server_that_starts_again_has_what_there_was(tmp_path: Path) -> None:
             assert receive(receiver, 1)[0].sequence_number == 7, "numbers go on"
 
 
+@pytest.mark.more
 def test_a_killed_server_has_lost_nothing_that_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "bus.db"
     with serve(path):

@@ -18,6 +18,7 @@ EACH = 100
 SOAK_CYCLES = 1_000_000
 
 
+@pytest.mark.more  # test_simulation.py beside it has shorter ones
 @pytest.mark.parametrize("begin", first(6, range(0, SEEDS, EACH)))
 def test_no_rule_is_violated(begin: int) -> None:
     for seed in range(begin, begin + EACH):

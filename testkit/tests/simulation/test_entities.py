@@ -27,6 +27,7 @@ EACH, SEEDS = 10, 300
 Patch = pytest.MonkeyPatch
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("begin", first(3, range(0, SEEDS, EACH)))
 def test_no_rule_is_violated(begin: int) -> None:
     for seed in range(begin, begin + EACH):
@@ -242,6 +243,7 @@ GUARDS = dict(
 )
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", GUARDS)
 def test_a_missing_guard_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     its = GUARDS[name]

@@ -21,6 +21,7 @@ def stories(mutant: Mutant) -> Iterator[Story]:
         yield from map(story_of, FURTHER_SEEDS)
 
 
+@pytest.mark.more(but=15)
 @pytest.mark.parametrize("guard", MUTANTS)
 def test_a_missing_guard_is_caught(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[guard]

@@ -30,6 +30,7 @@ for seed in range(12):
 """
 
 
+@pytest.mark.more
 def test_a_story_gives_the_same_run_in_every_process() -> None:
     runs = [
         subprocess.run(
@@ -105,6 +106,7 @@ def test_what_a_step_raises_ends_the_run() -> None:
         scheduler.run()
 
 
+@pytest.mark.more(but=2)
 @pytest.mark.parametrize(
     ("scenario", "partitions", "processors", "moves"),
     [
