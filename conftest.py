@@ -40,7 +40,7 @@ sys.dont_write_bytecode = False
 for _name, _value in class_archive.options().items():
     os.environ.setdefault(_name, _value)
 
-pytest_plugins = ["tests.costs", "tests.more"]
+pytest_plugins = ["tests.more"]
 
 _QUICK_START = str(ROOT / "tests" / "quick_start")
 _path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]

@@ -9,7 +9,7 @@ A process that outlives its parent, as Spark's Java does when its program is kil
 that it used: the worker adopts it (prctl's child subreaper) and takes its end. Only what was seen with another parent
 counts as adopted; the end of a process that the test itself started is left to the test.
 
-A plugin of pytest where `NOTES` names a folder: each worker writes a file there, a line a test. It reads Linux's /proc.
+`tests.gate` has each worker write a file into the folder that `NOTES` names, a line a test. It reads Linux's /proc.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Cost:
         return self.test.partition("::")[0]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """This module is a plugin, of each process that runs tests."""
+def note(config: pytest.Config) -> None:
+    """Have this process note what its tests cost, if it runs tests and somebody asks for it."""
     if NOTES in os.environ and (hasattr(config, "workerinput") or not config.getvalue("numprocesses")):
         config.pluginmanager.register(Costs(Path(os.environ[NOTES])))
 

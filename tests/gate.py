@@ -65,7 +65,8 @@ class FailedTests:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """This module is the plugin, in the process that a part begins with."""
+    """This module is the plugin: for failures in the process that a part begins with, for costs in its workers."""
+    costs.note(config)
     if _NOTES in os.environ and not hasattr(config, "workerinput"):
         config.pluginmanager.register(FailedTests(Path(os.environ.pop(_NOTES))))
 

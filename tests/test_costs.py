@@ -37,7 +37,7 @@ def test_a_run_ends_with_the_table_of_what_its_tests_cost(tmp_path: Path) -> Non
     (tmp_path / "test_a.py").write_text(TESTS)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", costs.NOTES))}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gate", "not timing", "--costs", "-n", "2", "-p", "tests.costs", "--color=no"],
+        [sys.executable, "-m", "tests.gate", "not timing", "--costs", "-n", "2", "--color=no"],
         cwd=tmp_path,
         env=environment
         | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p xdist"},
