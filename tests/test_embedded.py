@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch, StoreUnavailable, may_pass
+from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch, StoreUnavailable, Verdict
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import ConsumerGroup, Event
 from leasehold.sinks import TableSpec, open_sink
@@ -215,18 +215,18 @@ def test_a_missing_file_is_not_made_unless_told_to(path: Path) -> None:
     assert entries(file) == ["a"]
 
 
-def test_a_full_disk_and_a_file_that_was_there_are_waited_for(path: Path) -> None:
+def test_a_full_disk_is_to_be_mended_and_a_file_that_was_there_comes_back(path: Path) -> None:
     schema, pragmas = ["CREATE TABLE IF NOT EXISTS t (x)"], ["max_page_count = 10"]
     file = DatabaseFile(path, schema=schema, unavailable=StoreUnavailable, create=True, pragmas=pragmas)
     with pytest.raises(StoreUnavailable, match="make room") as full, file.writing() as connection:
         connection.execute("INSERT INTO t VALUES (zeroblob(1000000))")
-    assert may_pass(full.value)
+    assert full.value.verdict is Verdict.MEND
     path.rename(f"{path}.away")
     missing = DatabaseFile(path, schema=[], unavailable=StoreUnavailable, create=False)
     for opened, passes in ((file, True), (missing, False)):
         with pytest.raises(StoreUnavailable, match="the file does not exist") as away, opened.reading():
             pass
-        assert may_pass(away.value) is passes, "one that could be opened may come back"
+        assert (away.value.verdict is Verdict.PASSES) is passes, "one that could be opened may come back"
 
 
 def test_threads_open_a_missing_file_at_once(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_the_limit_of_open_files_is_named_and_passes(path: Path, file: DatabaseF
             for one in (other, new):
                 with pytest.raises(StoreUnavailable, match=r"as many files open as it may, \d+: raise the") as raised:
                     entries(one)
-                assert may_pass(raised.value)
+                assert raised.value.verdict is Verdict.PASSES
         assert entries(other) == ["a"]
         assert entries(new) == []
 

@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 
 from leasehold import errors
 from leasehold.errors import (
-    TRANSIENT,
     AlreadyInUse,
     CheckpointStepBack,
     ConfigError,
     DataLoss,
     EndWentBack,
     HubError,
-    HubUnavailable,
     LeaseBusy,
     LeaseholdError,
     LeaseLost,
@@ -29,11 +27,14 @@ from leasehold.errors import (
     PartitionTaken,
     RangeTooLarge,
     ReaderDisconnected,
+    SinkError,
     SinkUnavailable,
     SparkEnded,
     StoreUnavailable,
     UsageError,
-    is_transient,
+    Verdict,
+    is_waited_out,
+    verdict_of,
 )
 
 SAMPLES: tuple[LeaseholdError, ...] = (
@@ -69,7 +70,7 @@ def test_pickled_and_back(error: LeaseholdError, protocol: int) -> None:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_error_with_a_constructor_of_its_own_is_among_the_samples(kind: type[LeaseholdError]) -> None:
-    if "__init__" in vars(kind):
+    if "__init__" in vars(kind) and kind is not LeaseholdError:
         assert kind in {type(error) for error in SAMPLES}
     else:
         again = pickle.loads(pickle.dumps(kind("what happened")))  # noqa: S301 -- what was pickled a moment ago
@@ -143,15 +144,29 @@ def test_every_error_is_in_the_drawn_tree_under_its_base(kind: type[LeaseholdErr
     assert kind.__doc__
 
 
-def test_which_may_be_tried_again() -> None:
+def test_what_each_error_asks_for() -> None:
     for kind in CLASSES:
-        assert (kind in TRANSIENT) == kind.__name__.endswith("Unavailable")
-    assert is_transient(StoreUnavailable("x"))
-    assert is_transient(HubUnavailable("x"))
-    assert is_transient(SinkUnavailable("x"))
-    assert not is_transient(HubError("x"))
-    assert not is_transient(ConfigError("x", 1, "y"))
-    assert not is_transient(OSError())
+        passes = kind.__name__.endswith("Unavailable") or kind is LeaseBusy
+        assert (kind.verdict is Verdict.PASSES) == passes, kind
+        assert (kind.verdict is Verdict.TAKEN) == (issubclass(kind, NotTheOwner) or kind is LeaseLost), kind
+        assert kind.verdict is Verdict.RESTART or not issubclass(kind, UsageError), kind
+    assert {kind for kind in CLASSES if kind.verdict is Verdict.GONE} == {DataLoss, EndWentBack}
+    assert verdict_of(OSError()) is None
+
+
+def test_who_knows_better_gives_a_verdict_with_the_error() -> None:
+    error = SinkUnavailable("wrong password", verdict=Verdict.MEND)
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 -- what was pickled a moment ago
+    assert (again.verdict, str(again)) == (Verdict.MEND, "wrong password")
+    assert SinkUnavailable("away").verdict is Verdict.PASSES
+
+
+def test_what_is_waited_out() -> None:
+    for worked in (True, False):
+        assert is_waited_out(StoreUnavailable("x"), worked=worked)
+        assert is_waited_out(SinkError("x"), worked=worked) is worked
+        for error in (HubError("x"), ConfigError("x", 1, "y"), PartitionTaken("3", 4), DataLoss("3", 0, 1), OSError()):
+            assert not is_waited_out(error, worked=worked)
 
 
 def test_you_and_lost_ownership_are_told_apart() -> None:

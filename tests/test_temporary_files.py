@@ -29,7 +29,7 @@ RUN = 'cd /proc; exec "$2" -c "$3" "$1"'
 TABLE = """
 import sys
 from pathlib import Path
-from leasehold.errors import SinkUnavailable, may_pass
+from leasehold.errors import SinkUnavailable
 from tests.sinks.events import E, batch, sink
 
 table = sink(Path(sys.argv[1]) / "table.db")
@@ -39,14 +39,14 @@ for turn in range(2):
     try:
         print(table.apply(batch(rows)).applied)
     except SinkUnavailable as error:
-        print(may_pass(error), error)
+        print(error.verdict, error)
 print(table.row_count())
 """
 
 SORT = """
 import sys
 from pathlib import Path
-from leasehold.errors import StoreUnavailable, may_pass
+from leasehold.errors import StoreUnavailable
 from leasehold.sqlite_file import DatabaseFile
 
 file = DatabaseFile(Path(sys.argv[1]) / "file.db", schema=(), unavailable=StoreUnavailable, create=True)
@@ -56,7 +56,7 @@ for turn in range(2):
         with file.reading() as connection:
             print(len(connection.execute(f"{NUMBERS} SELECT i, randomblob(1000) AS b FROM n ORDER BY b").fetchall()))
     except StoreUnavailable as error:
-        print(may_pass(error), error)
+        print(error.verdict, error)
 """
 
 
@@ -91,7 +91,7 @@ def test_a_folder_without_room_for_another_file_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("size", "free"), [("1m", "1.0"), ("64k", "0.1")], ids=["later", "at the start"])
 def test_a_folder_that_is_full_is_named(tmp_path: Path, size: str, free: str) -> None:
     for line in said(tmp_path, FULL.format(f"size={size}"), SORT):
-        assert line.startswith(f"True {tmp_path}/file.db: database or disk is full (there are ")
+        assert line.startswith(f"mend {tmp_path}/file.db: database or disk is full (there are ")
         assert f"database, and {free} MiB for SQLite's temporary files in {tmp_path}/small: make room" in line
         assert line.endswith("or name another folder for temporary files in SQLITE_TMPDIR)")
 
@@ -106,7 +106,7 @@ subprocess.run(["mount", "-o", "remount,nr_inodes=1", sys.argv[1] + "/small"], c
 for turn{loop}"""
     first, second = said(tmp_path, FULL.format("nr_inodes=100"), lost)
     assert first == (
-        f"True {tmp_path}/file.db: unable to open database file (SQLite found no folder for temporary files; "
+        f"mend {tmp_path}/file.db: unable to open database file (SQLite found no folder for temporary files; "
         "from now on it makes them beside the database)"
     )
     assert second == "9000"

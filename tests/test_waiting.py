@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from leasehold.errors import HubError, HubUnavailable, LeaseholdError, StoreUnavailable, lasting
+from leasehold.errors import HubError, HubUnavailable, LeaseholdError, StoreUnavailable, Verdict
 from leasehold.hubs import open_hub
 from leasehold.model import ConsumerGroup
 from leasehold.notices import Notices, StartDelayed
@@ -76,7 +76,7 @@ def test_what_stays_away_is_an_error_after_the_patience() -> None:
     assert away.clock.monotonic() == pytest.approx(15.0)
 
 
-@pytest.mark.parametrize("error", [HubError("no right"), lasting(StoreUnavailable("wrong password"))])
+@pytest.mark.parametrize("error", [HubError("no right"), StoreUnavailable("wrong password", verdict=Verdict.MEND)])
 def test_what_waiting_does_not_mend_is_not_waited_for(error: LeaseholdError) -> None:
     away = Away(1.0, error)
     with pytest.raises(type(error)):
@@ -110,11 +110,11 @@ def test_one_line_is_said() -> None:
 def test_a_file_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(HubUnavailable) as missing:
         open_hub("log:///missing.db", base=tmp_path)
-    assert missing.value.lasting
+    assert missing.value.verdict is Verdict.MEND
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreUnavailable) as bad:
         open_store("sqlite:///file/leasehold.db", base=tmp_path).list_checkpoints(ConsumerGroup("n", "h"))
-    assert bad.value.lasting
+    assert bad.value.verdict is Verdict.MEND
 
 
 def test_a_processor_waits_for_its_hub_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -41,8 +41,7 @@ from leasehold.errors import (
     StoreError,
     StoreUnavailable,
     UsageError,
-    is_transient,
-    may_pass,
+    Verdict,
 )
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import (
@@ -199,11 +198,10 @@ __all__ = [
     "StoreUnavailable",
     "TableApplied",
     "UsageError",
+    "Verdict",
     "WorkStalled",
     "__version__",
     "every",
-    "is_transient",
-    "may_pass",
     "open_hub",
     "open_lease_store",
     "open_store",

@@ -7,23 +7,23 @@
     │   ├── SchemaMismatch              a DataFrame or file that does not fit its table or hub
     │   └── AlreadyInUse                a consumer group or table that belongs to another pipeline
     ├── StoreError                      the store
-    │   └── StoreUnavailable            … cannot be reached or is locked: try again       (transient)
+    │   └── StoreUnavailable            … cannot be reached or is locked: try again       (passes)
     ├── HubError                        the hub
-    │   ├── HubUnavailable              … cannot be reached or is locked: try again       (transient)
+    │   ├── HubUnavailable              … cannot be reached or is locked: try again       (passes)
     │   ├── DataLoss                    events that were to be read are gone
     │   ├── EndWentBack                 a partition ends before a place that was read: acknowledged events are lost
     │   └── RangeTooLarge               a range of more bytes than a batch may have
     ├── QueueError                      the queue
-    │   └── QueueUnavailable            … cannot be reached: try again                    (transient)
+    │   └── QueueUnavailable            … cannot be reached: try again                    (passes)
     ├── SinkError                       the database of the entity table
-    │   ├── SinkUnavailable             … cannot be reached or is locked: try again       (transient)
+    │   ├── SinkUnavailable             … cannot be reached or is locked: try again       (passes)
     │   ├── KeyFromTwoPartitions        an entity's events come from several partitions
     │   ├── OwnerLevelWentBack          the stores were wiped or restored behind the table's back
     │   ├── EventsMissing               the table was restored, or a checkpoint set forward: events would be left out
     │   └── StaleBatch                  rows of other events than those of the batch that they are applied as
-    ├── SparkUnavailable                Spark's master cannot be reached: try again           (transient)
+    ├── SparkUnavailable                Spark's master cannot be reached: try again           (passes)
     ├── SparkEnded                      Spark's Java process has ended: start the instance again
-    ├── HandlerUnavailable              most calls of a handler fail alike: try again         (transient)
+    ├── HandlerUnavailable              most calls of a handler fail alike: try again         (passes)
     ├── LeaseBusy                       the lease of a key that another holder did not give up in the time waited
     ├── LeaseLost                       a lease that was held and is not any more
     ├── PipelineFailed                  a pipeline file's run stopped, and trying again does not mend it
@@ -35,14 +35,14 @@
         └── PartitionTaken              a range that cannot be read to its end, since another owns its partition now
 
 A message says what was asked, what is wrong and what to do. Losing a race for a claim is not an error:
-claims return what was won. Errors marked transient may be retried as they are (`is_transient`). Those of them that no
-waiting mends, a file that is not there or a wrong password, are `lasting` as far as that can be told (`may_pass`).
+claims return what was won. Every error says what it asks for (`verdict`): a class has one, and whoever knows better
+where the error is raised gives another one with it. Whoever has to go on acts on that value alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from enum import StrEnum
 
 __all__ = [
     "AlreadyInUse",
@@ -78,23 +78,44 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "UsageError",
-    "is_transient",
-    "may_pass",
+    "Verdict",
+    "is_waited_out",
+    "verdict_of",
 ]
-
-E = TypeVar("E", bound="LeaseholdError")
-
 
 _NAMED = 8  # partitions in a message
 
 
-class LeaseholdError(Exception):
-    """The base of every error that Leasehold raises on purpose.
+class Verdict(StrEnum):
+    """What an error asks for.
 
-    `lasting`: it is known that the same call fails until a person has mended something.
+    PASSES   nothing: the same call may succeed later, as it is
+    MEND     a person has to mend something outside of this process: a right, a password, a disk. Then the same call
+             succeeds, so a run that has worked before waits for it; one that has not ends
+    RESTART  a person has to mend what this process has read once, or what it stands on: its settings, a driver, stores
+             that were wiped. Then the process has to start again
+    ROWS     nothing of that: events or rows are at fault, so only what they belong to is tried again, later
+    TAKEN    another instance has the partition: plan again without it
+    GONE     events are gone: go on without them, where that was asked for
     """
 
-    lasting = False
+    PASSES = "passes"
+    MEND = "mend"
+    RESTART = "restart"
+    ROWS = "rows"
+    TAKEN = "taken"
+    GONE = "gone"
+
+
+class LeaseholdError(Exception):
+    """The base of every error that Leasehold raises on purpose; `verdict` is what it asks for."""
+
+    verdict = Verdict.RESTART
+
+    def __init__(self, *args: object, verdict: Verdict | None = None) -> None:
+        super().__init__(*args)
+        if verdict is not None:
+            self.verdict = verdict
 
 
 class UsageError(LeaseholdError):
@@ -144,17 +165,25 @@ class AlreadyInUse(UsageError):
 class StoreError(LeaseholdError):
     """The store answered with something that it should not have."""
 
+    verdict = Verdict.MEND
+
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, is locked or did not answer in time. Transient."""
+    """The store cannot be reached, is locked or did not answer in time."""
+
+    verdict = Verdict.PASSES
 
 
 class HubError(LeaseholdError):
     """The hub answered with something that it should not have."""
 
+    verdict = Verdict.ROWS
+
 
 class HubUnavailable(HubError):
-    """The hub cannot be reached, is locked or did not answer in time. Transient."""
+    """The hub cannot be reached, is locked or did not answer in time."""
+
+    verdict = Verdict.PASSES
 
 
 class DataLoss(HubError):
@@ -162,6 +191,8 @@ class DataLoss(HubError):
 
     `others` are further partitions of which events are gone.
     """
+
+    verdict = Verdict.GONE
 
     def __init__(self, partition: str, start: int, end: int, remedy: str = "", others: Sequence[str] = ()) -> None:
         self.partition, self.start, self.end, self.remedy, self.others = partition, start, end, remedy, tuple(others)
@@ -178,6 +209,8 @@ class DataLoss(HubError):
 
 class EndWentBack(HubError):
     """`partition` ends at `end`, and progress is at `position`: what comes next would not be what comes next."""
+
+    verdict = Verdict.GONE
 
     def __init__(self, partition: str, position: int, end: int) -> None:
         self.partition, self.position, self.end = partition, position, end
@@ -207,37 +240,55 @@ class RangeTooLarge(HubError):
 class QueueError(LeaseholdError):
     """The queue answered with something that it should not have, or a message cannot be treated as asked."""
 
+    verdict = Verdict.RESTART
+
 
 class QueueUnavailable(QueueError):
-    """The queue cannot be reached or did not answer in time. Transient."""
+    """The queue cannot be reached or did not answer in time."""
+
+    verdict = Verdict.PASSES
 
 
 class SinkError(LeaseholdError):
     """The database of the entity table answered with something that it should not have."""
 
+    verdict = Verdict.MEND
+
 
 class SinkUnavailable(SinkError):
-    """The database of the entity table cannot be reached or is locked. Transient."""
+    """The database of the entity table cannot be reached or is locked."""
+
+    verdict = Verdict.PASSES
 
 
 class KeyFromTwoPartitions(SinkError):
     """An upsert met a key last written from another partition, and no `sequence_by` says which is later."""
 
+    verdict = Verdict.RESTART
+
 
 class OwnerLevelWentBack(SinkError):
     """The current owner's level is below the highest that the table has seen: a store was wiped or restored."""
+
+    verdict = Verdict.RESTART
 
 
 class EventsMissing(SinkError):
     """A batch begins above the watermark: events that the table was not given, or has lost, would be left out."""
 
+    verdict = Verdict.RESTART
+
 
 class StaleBatch(SinkError):
     """The rows that were to be applied are not those of this batch: they were computed for another, or in part."""
 
+    verdict = Verdict.RESTART
+
 
 class SparkUnavailable(LeaseholdError):
     """Spark's master cannot be reached."""
+
+    verdict = Verdict.PASSES
 
 
 class SparkEnded(LeaseholdError):
@@ -254,10 +305,12 @@ class SparkEnded(LeaseholdError):
 
 
 class HandlerUnavailable(LeaseholdError):
-    """Most of a partition's entities fail alike in their handler: an outage of what it calls, or a mistake. Transient.
+    """Most of a partition's entities fail alike in their handler: an outage of what it calls, or a mistake.
 
     Or the process that calls it does not start. Nothing of the batch was applied, parked or set aside.
     """
+
+    verdict = Verdict.PASSES
 
 
 class LeaseBusy(LeaseholdError):
@@ -266,6 +319,8 @@ class LeaseBusy(LeaseholdError):
     `remaining` is for how many seconds more the store keeps the lease for its holder unless the holder renews it; None
     if the lease has no end or the store cannot tell.
     """
+
+    verdict = Verdict.PASSES
 
     def __init__(self, scope: str, key: str, holder: str, remaining: float | None, waited: float) -> None:
         self.scope, self.key, self.holder, self.remaining, self.waited = scope, key, holder, remaining, waited
@@ -281,6 +336,8 @@ class LeaseBusy(LeaseholdError):
 
 class LeaseLost(LeaseholdError):
     """The lease of `key` in `scope`, with this `fence`, was lost: `reason` says how. Others may hold it by now."""
+
+    verdict = Verdict.TAKEN
 
     def __init__(self, scope: str, key: str, fence: int, reason: str) -> None:
         self.scope, self.key, self.fence, self.reason = scope, key, fence, reason
@@ -303,6 +360,8 @@ class BatchEnded(LeaseholdError):
 
 class NotTheOwner(LeaseholdError):
     """Somebody else holds `partition` now; whatever was done for it since does not count."""
+
+    verdict = Verdict.TAKEN
 
     partition: str
 
@@ -368,24 +427,15 @@ class PartitionTaken(NotTheOwner):
         return type(self), (self.partition, self.owner_level)
 
 
-TRANSIENT: tuple[type[LeaseholdError], ...] = (
-    *(StoreUnavailable, HubUnavailable, QueueUnavailable),
-    *(SinkUnavailable, SparkUnavailable, HandlerUnavailable),
-)
-"""Errors after which the same call may simply be made again."""
+def verdict_of(error: BaseException) -> Verdict | None:
+    """What an error asks for; None for one that is not ours, of which nobody knows."""
+    return error.verdict if isinstance(error, LeaseholdError) else None
 
 
-def is_transient(error: BaseException) -> bool:
-    """Whether the call that raised `error` may be made again as it is, after a pause."""
-    return isinstance(error, TRANSIENT)
+def is_waited_out(error: BaseException, *, worked: bool) -> bool:
+    """Whether to try again after a pause: it passes by itself, or a person will have mended it meanwhile.
 
-
-def may_pass(error: BaseException) -> bool:
-    """Whether it may help to wait a moment after `error`: it is transient, and not known to last."""
-    return isinstance(error, TRANSIENT) and not error.lasting
-
-
-def lasting(error: E) -> E:
-    """The error, marked as one that no waiting mends."""
-    error.lasting = True
-    return error
+    For a person only what has `worked` before waits: a start that is refused is told at once.
+    """
+    verdict = verdict_of(error)
+    return verdict is Verdict.PASSES or (worked and verdict is Verdict.MEND)

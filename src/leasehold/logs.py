@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
+from leasehold.errors import verdict_of
 from leasehold.notices import CheckpointUpdated, Measurement, Notice, Notices
 from leasehold.printable import printable_json, text_of
 
@@ -125,7 +126,9 @@ def of_error(error: BaseException) -> dict[str, Any]:
 
 
 def _of_error(error: BaseException) -> dict[str, Any]:
-    return {"error.type": type(error).__name__, "error.message": text_of(error)}
+    said: dict[str, Any] = {"error.type": type(error).__name__, "error.message": text_of(error)}
+    verdict = verdict_of(error)
+    return said if verdict is None else said | {"leasehold.verdict": verdict.value}
 
 
 # Notices

@@ -41,7 +41,7 @@ from typing import Any
 
 from leasehold.backoff import Backoff, until_done
 from leasehold.environment import file_mode
-from leasehold.errors import LeaseholdError, lasting
+from leasehold.errors import LeaseholdError, Verdict
 from leasehold.open_files import files_used_up
 from leasehold.temporary_files import place, room
 from leasehold.turns import Turns
@@ -240,29 +240,31 @@ class DatabaseFile:
         except sqlite3.OperationalError as error:
             if not _is_locked(error) and (limit := files_used_up()):  # SQLite calls it what it calls a missing right
                 raise self._unavailable(f"{self.path}: {error} ({limit})") from error
-            refused = self._unavailable(
-                f"{self.path}: {error} ({_remedy(error, self.path, self._timeout, self._create)})"
-            )
-            raise (refused if self._may_pass(error) else lasting(refused)) from error
+            remedy = _remedy(error, self.path, self._timeout, self._create)
+            raise self._unavailable(f"{self.path}: {error} ({remedy})", verdict=self._verdict_on(error)) from error
         except (OSError, sqlite3.NotSupportedError) as error:
             if limit := files_used_up():
                 raise self._unavailable(f"{self.path}: {error} ({limit})") from error
-            refused = self._unavailable(f"{self.path}: {error}")
-            raise (refused if self._was_open and isinstance(error, OSError) else lasting(refused)) from error
+            comes_back = self._was_open and isinstance(error, OSError)
+            verdict = Verdict.PASSES if comes_back else Verdict.MEND
+            raise self._unavailable(f"{self.path}: {error}", verdict=verdict) from error
         except sqlite3.DatabaseError as error:
             if primary_code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
                 raise
-            raise lasting(self._broken(f"{self.path}: {error} (restore it, or name another file)")) from error
+            raise self._broken(
+                f"{self.path}: {error} (restore it, or name another file)", verdict=Verdict.MEND
+            ) from error
         except UnicodeDecodeError as error:  # in place of an error whose message quotes the file
             said = error.object.decode(errors="replace")
-            raise lasting(self._broken(f"{self.path}: {said} (restore it, or name another file)")) from error
+            raise self._broken(
+                f"{self.path}: {said} (restore it, or name another file)", verdict=Verdict.MEND
+            ) from error
 
-    def _may_pass(self, error: sqlite3.OperationalError) -> bool:
-        """Whether waiting may mend it: a lock, a disk that is full or fails, a file that could be used before."""
-        disk = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-        place = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-        code = primary_code(error)
-        return _is_locked(error) or code in disk or (self._was_open and code in place)
+    def _verdict_on(self, error: sqlite3.OperationalError) -> Verdict:
+        """A lock passes, and a file that could be used before comes back; the rest a person has to mend: a full disk,
+        a right."""
+        comes_back = self._was_open and primary_code(error) == sqlite3.SQLITE_CANTOPEN and not self.path.exists()
+        return Verdict.PASSES if _is_locked(error) or comes_back else Verdict.MEND
 
 
 def _make(path: Path, mode: int | None) -> None:

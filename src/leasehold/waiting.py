@@ -4,7 +4,7 @@ Owns the event that a signal handler may set (`SignalEvent`), and how long a sta
 double, up to a longest, so that what comes back is not met by everybody at once; and waiting for a file of any number
 (`readable`). Promises to say once that it waits,
 with the reason and for how long; to raise the last error when the time is over; and not to wait where waiting cannot
-help (`errors.may_pass`). What runs already waits by itself, in each dispatch cycle. Whoever starts something calls
+help (`errors.Verdict`). What runs already waits by itself, in each dispatch cycle. Whoever starts something calls
 this, and nobody below: a store or hub raises at its time-out.
 """
 
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from leasehold.backoff import Backoff
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import LeaseholdError, may_pass
+from leasehold.errors import LeaseholdError, Verdict
 
 INSTANCE = 60.0
 """Seconds that an instance's start waits: longer than most failovers take."""
@@ -60,7 +60,7 @@ def when_there(
         try:
             return ask()
         except LeaseholdError as error:
-            if not (patience > 0 and may_pass(error)):
+            if not (patience > 0 and error.verdict is Verdict.PASSES):
                 raise
             now = clock.monotonic()
             if until is None:

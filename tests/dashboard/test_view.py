@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from leasehold.dashboard.view import ParkedEvent, RejectedRow, Seen, Verdict, body_text, view
+from leasehold.dashboard.view import ParkedEvent, PartitionVerdict, RejectedRow, Seen, body_text, view
 from leasehold.operations.colours import COLOURS, colours
 from leasehold.operations.moves import Kind, Move
 from leasehold.printable import LONGEST
@@ -42,7 +42,7 @@ def test_what_others_wrote_is_text_on_one_line_and_not_too_long() -> None:
         aside=SetAsideCounts(rejected=1, dead_letters=1, parked=1),
         rows=[RejectedRow("0", 7, hostile, body_text(b"x" * 9_999), "2026-11-22T10:00:00Z")],
         parked=[ParkedEvent("0", 8, hostile, hostile, hostile, 1, 5.0, None)],
-        verdicts={"0": Verdict("stalled", hostile)},
+        verdicts={"0": PartitionVerdict("stalled", hostile)},
         error=hostile,
     )
     shown = view("p", seen, known={hostile: 3}, history=[Move(1.0, Kind.LEFT, owner=hostile)])

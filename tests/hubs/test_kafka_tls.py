@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from leasehold.errors import ConfigError, HubError, HubUnavailable, may_pass
+from leasehold.errors import ConfigError, HubError, HubUnavailable, Verdict
 from leasehold.hubs import open_hub
 from leasehold.hubs.kafka.clients import Client, failure
 from leasehold.hubs.kafka.options import KafkaSettings
@@ -122,7 +122,7 @@ def refusal(server: Server, authority: Path, client: Signed | None = None) -> st
     with pytest.raises(HubError) as refused:
         open_hub(f"kafka://127.0.0.1:{server.port}/t?{query}")
     assert not isinstance(refused.value, HubUnavailable), refused.value
-    assert not may_pass(refused.value)
+    assert refused.value.verdict is Verdict.MEND
     return str(refused.value)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from leasehold.metrics.exposition import text_of
 from leasehold.metrics.group_families import LookedAt, families
 from leasehold.metrics.instance import InstanceMetrics
-from leasehold.operations.verdicts import Verdict
+from leasehold.operations.verdicts import Standing
 from leasehold.sinks.base import TableContents
 from tests.metrics.files import ALERTS
 from tests.metrics.groups import Group
@@ -23,5 +23,5 @@ def test_every_series_of_an_alert_is_served_and_every_verdict_but_ok_and_unknown
     assert len(asked) > 8
     assert asked - there == set()
     assert set(re.findall(r'verdict="(\w+)"', text)) == {
-        verdict.name.lower() for verdict in Verdict if verdict not in (Verdict.OK, Verdict.UNKNOWN)
+        verdict.name.lower() for verdict in Standing if verdict not in (Standing.OK, Standing.UNKNOWN)
     }

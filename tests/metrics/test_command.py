@@ -25,7 +25,7 @@ from leasehold.errors import ConfigError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.listening import Address
 from leasehold.metrics.server import MOST_CLIENTS, Answer, HttpServer
-from leasehold.operations.verdicts import Verdict
+from leasehold.operations.verdicts import Standing
 from tests.metrics.files import PIPELINE
 from tests.metrics.groups import of, samples
 from tests.waiting import NEVER, PATIENCE, until
@@ -57,7 +57,7 @@ def test_once_prints_what_the_records_show(folder: Path) -> None:
     told = samples(page)
     assert code == 0
     assert (of(told, "group_lag_events"), told['leasehold_group_lag_events{pipeline="orders"}']) == (200, 200)
-    assert of(told, "group_verdict") == Verdict.STOPPED  # nobody has ever held a partition
+    assert of(told, "group_verdict") == Standing.STOPPED  # nobody has ever held a partition
     assert (of(told, "table_rows"), of(told, "table_rejected_events")) == (0, 0)
     assert not (folder / "table.db").exists()
 
@@ -139,14 +139,14 @@ def test_it_sees_two_processes_share_and_one_die_and_nobody_left(folder: Path) -
                 seen.append(set(found))
             return of(found, name, **labels)
 
-        until(lambda: told("group_verdict") == Verdict.STOPPED, "a verdict before anybody runs")
+        until(lambda: told("group_verdict") == Standing.STOPPED, "a verdict before anybody runs")
         before = seen[-1]
         with running(*worker, "a", f"{NEVER}") as first, running(*worker, "b", f"{NEVER}") as second:
             until(lambda: told("group_instances") == 2, "both")
             until(lambda: told("group_partitions", state="owned") == 2, "all partitions to be held")
             until(lambda: told("group_lag_events") == 0, "all events")
             until(lambda: told("table_rows") == 200, "all rows")
-            until(lambda: told("group_verdict") == Verdict.OK, "nothing to be wrong")
+            until(lambda: told("group_verdict") == Standing.OK, "nothing to be wrong")
             moves = told("partition_acquisitions_total", partition="0")
             gone(folder, "a", first)
             until(lambda: told("group_instances") == 1, "one to be missed")
@@ -154,7 +154,7 @@ def test_it_sees_two_processes_share_and_one_die_and_nobody_left(folder: Path) -
             gone(folder, "b", second)
         hub = LogHub(folder / "hub.db")
         hub.append(pa.table({"body": pa.array([b"x"] * 7, pa.binary())}), partition="0")
-        until(lambda: told("group_verdict") == Verdict.STOPPED, "nobody to be left")
+        until(lambda: told("group_verdict") == Standing.STOPPED, "nobody to be left")
         until(lambda: told("group_lag_events") == 7, "what nobody reads")
         assert (moves or 0) >= 1
         assert all(one == before for one in seen[seen.index(before) :])

@@ -15,7 +15,7 @@ from leasehold.metrics.group_looks import GroupLooks
 from leasehold.metrics.instance import InstanceMetrics
 from leasehold.model import PartitionProperties
 from leasehold.notices import LossReason, Notices, OwnershipClaimed, OwnershipLost, StoreCalled
-from leasehold.operations.verdicts import Verdict
+from leasehold.operations.verdicts import Standing
 from leasehold_testkit.clock import ManualClock
 from tests.metrics.groups import Group, of, samples
 
@@ -44,7 +44,7 @@ def test_a_group_that_has_read_everything_is_told_so_whatever_the_hub_still_keep
     group.give_up("1")  # nobody is left either
     told = group.pass_by(600, renewing=False)
     assert lags(told) == [0, 0, 0]
-    assert (of(told, "group_lag_seconds"), of(told, "group_verdict")) == (0, Verdict.OK)
+    assert (of(told, "group_lag_seconds"), of(told, "group_verdict")) == (0, Standing.OK)
 
 
 def test_a_checkpoint_of_a_hub_that_was_made_anew_is_no_lag_without_bound(group: Group) -> None:
@@ -53,7 +53,7 @@ def test_a_checkpoint_of_a_hub_that_was_made_anew_is_no_lag_without_bound(group:
     group.own("0", "a/1")
     group.reach("0", 9_000)
     told = group.scrape()
-    assert (lags(told), of(told, "partition_verdict", "0")) == ([0, 0, 0], Verdict.REWOUND)
+    assert (lags(told), of(told, "partition_verdict", "0")) == ([0, 0, 0], Standing.REWOUND)
 
 
 def test_the_number_stays_the_same_through_each_step_of_a_rebalance(group: Group) -> None:

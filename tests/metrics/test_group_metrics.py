@@ -24,7 +24,7 @@ from leasehold.metrics.group_page import document
 from leasehold.model import ConsumerGroup, OwnershipListing, Positions
 from leasehold.operations.group_watch import WatchedGroup
 from leasehold.operations.lag_times import NEAR
-from leasehold.operations.verdicts import Verdict
+from leasehold.operations.verdicts import Standing
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.beside.outbox.contract import OutboxCounts
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
@@ -86,7 +86,7 @@ def test_what_a_group_is_told_by(group: Group) -> None:
     assert of(told, "group_instances") == 1
     assert of(told, "partition_retention_left_seconds", "0") == math.inf  # a log keeps its events
     assert of(told, "group_verdicts", verdict="unknown") == 1  # unread, and not watched for long enough
-    assert of(told, "partition_verdict", "1") == Verdict.OK
+    assert of(told, "partition_verdict", "1") == Standing.OK
     assert [name for name in told if "nan" in name.lower()] == []
     assert not any(math.isnan(value) for value in told.values())
 
@@ -165,7 +165,7 @@ def test_suspects_and_the_reason(group: Group) -> None:
     group.reach("0", 2)
     group.own("0", "a/1", claimed_at=1, failures=3, last_error='out of "memory"\nat 5')
     told = group.scrape()
-    assert (of(told, "group_suspects"), of(told, "partition_verdict", "0")) == (1, Verdict.STALLED)
+    assert (of(told, "group_suspects"), of(told, "partition_verdict", "0")) == (1, Standing.STALLED)
     page = document(LookedAt("flights", group.look()))
     first = page["partitions"][0]  # type: ignore[index]
     assert "3 owners in a row" in first["why"]
@@ -250,7 +250,7 @@ def test_lag_is_there_when_no_member_is_alive(group: Group) -> None:
     told = group.pass_by(70, renewing=False)
     assert [of(told, "partition_lag_events", partition) for partition in "01"] == [5, 5]
     assert (of(told, "group_instances"), of(told, "group_partitions", state="expired")) == (0, 1)
-    assert of(told, "group_verdict") == Verdict.STOPPED
+    assert of(told, "group_verdict") == Standing.STOPPED
 
 
 def test_no_series_goes_or_comes_in_a_rebalance_and_none_has_an_owners_name(group: Group) -> None:
@@ -295,7 +295,7 @@ def test_an_idle_partition_has_no_lag_and_is_ok_for_ever(group: Group) -> None:
     group.reach("0", 5)
     told = group.pass_by(600)
     assert (of(told, "partition_lag_seconds", "0"), of(told, "group_lag_seconds")) == (0, 0)
-    assert of(told, "partition_verdict", "0") == Verdict.OK
+    assert of(told, "partition_verdict", "0") == Standing.OK
 
 
 def test_what_retention_has_removed_is_no_lag(group: Group) -> None:
@@ -306,7 +306,7 @@ def test_what_retention_has_removed_is_no_lag(group: Group) -> None:
     group.log.retain(max_age=50)
     told = group.scrape()
     assert (of(told, "partition_lag_events", "0"), of(told, "group_removed_unread_events")) == (0, 3)
-    assert of(told, "partition_verdict", "0") == Verdict.OK
+    assert of(told, "partition_verdict", "0") == Standing.OK
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_slow_topic_is_ok(group: Group) -> None:
         verdicts.add(of(group.pass_by(10), "partition_verdict", "0"))
         group.reach("0", count)
         verdicts.add(of(group.pass_by(50), "partition_verdict", "0"))
-    assert verdicts == {float(Verdict.UNKNOWN), float(Verdict.OK)} or verdicts == {float(Verdict.OK)}
+    assert verdicts == {float(Standing.UNKNOWN), float(Standing.OK)} or verdicts == {float(Standing.OK)}
 
 
 def test_a_frozen_lag_is_stalled_and_its_age_grows(group: Group) -> None:
@@ -338,9 +338,9 @@ def test_a_frozen_lag_is_stalled_and_its_age_grows(group: Group) -> None:
     group.own("0", "a/1")
     group.send("0", 7)
     told = group.pass_by(60)
-    assert (of(told, "partition_lag_seconds", "0"), of(told, "partition_verdict", "0")) == (60, Verdict.UNKNOWN)
+    assert (of(told, "partition_lag_seconds", "0"), of(told, "partition_verdict", "0")) == (60, Standing.UNKNOWN)
     told = group.pass_by(70)
-    assert (of(told, "partition_lag_seconds", "0"), of(told, "partition_verdict", "0")) == (130, Verdict.STALLED)
+    assert (of(told, "partition_lag_seconds", "0"), of(told, "partition_verdict", "0")) == (130, Standing.STALLED)
     since = of(told, "partition_last_progress_timestamp_seconds", "0")
     assert since == group.clock.wall() - 120  # the first look
 
@@ -355,8 +355,8 @@ def test_there_is_a_number_for_each_partition(group: Group) -> None:
         group.send("1", 1)
         group.reach("1", step)
         told = group.pass_by(10)
-    assert [of(told, "partition_verdict", partition) for partition in "01"] == [Verdict.STALLED, Verdict.OK]
-    assert (of(told, "group_verdict"), of(told, "group_verdicts", verdict="stalled")) == (Verdict.STALLED, 1)
+    assert [of(told, "partition_verdict", partition) for partition in "01"] == [Standing.STALLED, Standing.OK]
+    assert (of(told, "group_verdict"), of(told, "group_verdicts", verdict="stalled")) == (Standing.STALLED, 1)
 
 
 def test_marks_of_transactions_are_no_lag(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # it is documented
 
-from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError, may_pass
+from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError, Verdict
 from leasehold.hubs import open_hub
 from leasehold_testkit.contracts.hubs.fixtures import bodies_of, numbered
 from tests.certificates import Authority
@@ -83,7 +83,7 @@ def test_what_a_mistake_is_told_as(
         open_hub(url(getattr(secured, way), query))
     assert said in str(told.value)
     assert PASSWORD not in str(told.value)
-    assert may_pass(told.value) is passes
+    assert (told.value.verdict is Verdict.PASSES) is passes
 
 
 @pytest.mark.parametrize("shown", ["none", "another authority's", "expired", "ours"])
@@ -101,7 +101,7 @@ def test_a_broker_that_wants_a_certificate_of_its_clients(secured: SecuredCluste
         return
     with pytest.raises(HubError, match="certificate of this client") as told:
         open_hub(url(secured.mutual, query))
-    assert not may_pass(told.value)
+    assert told.value.verdict is not Verdict.PASSES
 
 
 def test_a_topic_that_a_user_may_not_see(secured: SecuredCluster) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.errors import LeaseholdError, QueueUnavailable, may_pass
+from leasehold.errors import LeaseholdError, QueueUnavailable, Verdict
 from leasehold.handlers.contract import EntityEvent
 from leasehold.hubs.log.hub import LogHub
 from leasehold.operations.bridging import Bridge
@@ -137,7 +137,7 @@ def test_a_token_that_the_service_does_not_take_may_be_the_clocks_fault(server: 
         server.faults.detach_links("amqp:unauthorized-access", description="the token is expired")
         with pytest.raises(QueueUnavailable, match=r"the token is expired.*the clock of this machine") as raised:
             queue.receive(1, PATIENCE)
-    assert not may_pass(raised.value)
+    assert raised.value.verdict is not Verdict.PASSES
 
 
 def test_a_bridge_completes_what_it_appends(apart: Server, path: str, tmp_path: Path) -> None:

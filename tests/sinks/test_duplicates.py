@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN, Known, Seen, Verdict, digest, judge
+from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN, DuplicatesFound, Known, Seen, digest, judge
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold_testkit.contracts.sinks.duplicates import FAR_AHEAD, Sent, known_by
@@ -79,7 +79,7 @@ def rows(numbers: range, level: int, filtered: bool) -> Batch:
 def test_a_memory_is_of_the_event_and_not_of_the_batch() -> None:
     first, second = Seen("h", "0", 1, 0), Seen("h", "0", 2, 0)
 
-    def verdict(events: list[Seen], known: dict[str, Seen]) -> Verdict:
+    def verdict(events: list[Seen], known: dict[str, Seen]) -> DuplicatesFound:
         return judge([Known("x", one.event, one.time) for one in events], known, 60.0, None, 0)
 
     assert verdict([first, second], {}).dropped == {second.event}

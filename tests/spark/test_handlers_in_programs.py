@@ -282,7 +282,7 @@ def test_a_store_that_is_away_between_batches_ends_nothing(table: HandledOnSpark
     share: Any = SimpleNamespace(
         held=lambda asked: {"0": SimpleNamespace(owner_level=1)}, trusts=lambda partition, level: True, level_of=None
     )
-    between = Between(table, share, tie)
+    between = Between(table, share, tie, lambda: False)
     between()
     with pytest.raises(UsageError, match="another table's"):
         between()

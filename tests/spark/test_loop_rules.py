@@ -9,13 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.errors import DataLoss, HubUnavailable, PartitionTaken, RangeTooLarge, SinkUnavailable, StaleBatch
+from leasehold.errors import (
+    ConfigError,
+    DataLoss,
+    EndWentBack,
+    HubError,
+    HubUnavailable,
+    LeaseholdError,
+    LeaseLost,
+    MissingDependency,
+    PartitionTaken,
+    RangeTooLarge,
+    ReaderDisconnected,
+    SinkError,
+    SinkUnavailable,
+    StaleBatch,
+    StoreUnavailable,
+    Verdict,
+)
 from leasehold.model import EventRange
 from leasehold.spark.loop.orders import Order, Receipt, check_receipts, describe, task_order
 from leasehold.spark.loop.pace import GATHERING, MANY, Pace
 from leasehold.spark.loop.poison import FEW, TooMuchPoison, allowed, halves, sift
 from leasehold.spark.plan.failures import FailureKind, pause_before_retry, sort_failure, tells_of_cancelling
 from leasehold.spark.plan.offsets import ReadRange, Weights, next_waited, share
+from leasehold.spark.plan.task_errors import TaskError, as_data, error_of
 from leasehold.spark.table.of_loop import batch_id
 from leasehold_testkit.clock import ManualClock
 
@@ -98,7 +116,76 @@ ABORTED = (
 )
 FRAME = 'Traceback (most recent call last):\n  File "x.py", line 3, in f\n    raise the(error)\n    ^^^^^^^^^^^^^^^^\n'
 TASK = f"{CALL}{ABORTED}org.apache.spark.api.python.PythonException: {FRAME}{{}}\n\n\tat org.apache.spark.X\n"
+LINE = f"{TaskError.__module__}.{TaskError.__name__}: {TaskError(PartitionTaken('3', 7))}"
+"""As a log of Leasehold has it, and so an event may."""
 CHAIN = f"{FRAME}KafkaError: slow\n\nThe above exception was the direct cause of the following exception:\n\n{FRAME}"
+
+
+def raised_in_a_task(error: LeaseholdError) -> str:
+    """The line of a traceback that names it."""
+    with pytest.raises(TaskError) as raised, as_data():
+        raise error
+    assert (raised.value.__cause__, raised.value.__suppress_context__) == (None, True), "its traceback stays there"
+    return f"{TaskError.__module__}.{TaskError.__name__}: {raised.value}"
+
+
+class Undone(StoreUnavailable):
+    """As a store has one of its own."""
+
+
+class Numbered(SinkError):
+    """One that is made of something else than a text."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"number {number}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("hub", None, "is missing"),
+        ConfigError("a", {1}, "no set", "Write a list"),
+        MissingDependency("the store", "redis"),
+        DataLoss("3", 10, 20, "", ["5", "7"]),
+        EndWentBack("3", 20, 10),
+        ReaderDisconnected("3", 4, 17),
+        LeaseLost("s", "a\nb", 7, "late"),
+        SinkError('line\nbreak and "quotes" é'),
+        StoreUnavailable("no right", verdict=Verdict.MEND),
+        Undone("by others"),
+        Numbered(7),
+    ],
+    ids=repr,
+)
+def test_an_error_is_made_anew_where_a_task_has_raised_it(error: LeaseholdError) -> None:
+    line = raised_in_a_task(error)
+    assert "\n" not in line
+    again = error_of(line)
+    assert again is not None
+    assert (again.verdict, str(again).replace("'{1}'", "{1}")) == (error.verdict, str(error))
+    assert isinstance(error, type(again))
+    if isinstance(error, ReaderDisconnected | DataLoss):
+        assert vars(again) == vars(error)
+
+
+def test_a_line_of_another_version_or_a_spoiled_one_is_an_unknown_failure() -> None:
+    line = raised_in_a_task(PartitionTaken("3", 7))
+    for spoiled in (
+        line.replace('"version": 1', '"version": 2'),
+        line.replace("PartitionTaken", "NoSuchError"),
+        line.replace("PartitionTaken", "Sequence"),
+        line.replace('"taken"', '"something"'),
+        line.replace('["3", 7]', '["3"]'),
+        line.replace('["3", 7]', '"3"'),
+        line[:-1],
+        line[:60],
+        line.replace("{", "[", 1),
+        line.replace("task_errors", "other_errors"),
+    ):
+        assert spoiled != line
+        assert error_of(spoiled) is None
+        assert sort_failure(RuntimeError(TASK.format(spoiled))).kind is FailureKind.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -109,15 +196,19 @@ CHAIN = f"{FRAME}KafkaError: slow\n\nThe above exception was the direct cause of
         (DataLoss("3", 0, 5), FailureKind.GONE),
         (HubUnavailable("the hub is away"), FailureKind.AWAY),
         (SinkUnavailable("locked"), FailureKind.AWAY),
+        (SinkUnavailable("wrong password", verdict=Verdict.MEND), FailureKind.MEND),
+        (SinkError("permission denied"), FailureKind.MEND),
+        (HubError("damaged"), FailureKind.UNKNOWN),
         (StaleBatch("old rows"), FailureKind.PERMANENT),
     ],
 )
-def test_errors_of_ours_are_known_also_in_the_text_of_a_task(error: Exception, kind: FailureKind) -> None:
-    text = TASK.format(f"leasehold.errors.{type(error).__name__}: {error}")
-    for found in (sort_failure(error, computing=True), sort_failure(RuntimeError(text), computing=True)):
-        assert found.kind is kind
-        if kind in (FailureKind.TAKEN, FailureKind.TOO_LARGE, FailureKind.GONE):
-            assert found.partition == "3"
+def test_errors_of_ours_are_known_also_in_the_text_of_a_task(error: LeaseholdError, kind: FailureKind) -> None:
+    text = TASK.format(raised_in_a_task(error))
+    here, there = sort_failure(error, computing=True), sort_failure(RuntimeError(text), computing=True)
+    assert here == there
+    assert (here.kind, here.message) == (kind, str(error))
+    if kind in (FailureKind.TAKEN, FailureKind.TOO_LARGE):
+        assert here.partition == "3"
     assert sort_failure(PartitionTaken("3", 7)).owner_level == 7
     assert sort_failure(RangeTooLarge("3", 10, 5_000, 1_000)).mean_bytes == 500
 
@@ -210,10 +301,10 @@ def test_a_job_that_was_cancelled_says_nothing_of_its_rows(text: str) -> None:
         "java.lang.OutOfMemoryError: Java heap space",
         "ExecutorLostFailure (executor 1 exited)",
         "OSError: [Errno 28] No space left on device",
-        "leasehold.errors.DataLoss: partition 0: events [0, 9) are gone",
-        "leasehold.errors.PartitionTaken: partition 3: at owner level 7",
+        LINE,
         "ModuleNotFoundError: No module named 'leasehold'",
-        f"{FRAME}leasehold.errors.DataLoss: partition 0: events [0, 9) are gone",
+        f"{FRAME}{LINE}",
+        f"{CHAIN}{LINE}",
         f"{CHAIN}OSError: [Errno 28] No space left on device",
     ],
 )
@@ -240,14 +331,13 @@ def test_an_event_may_say_what_it_likes(before: str, said: str) -> None:
     "before",
     [
         f"An exception was thrown from the Python worker:\n{FRAME}",
-        f"An exception was thrown from the Python worker:\n{CHAIN}",
         f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: {FRAME}",
         f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\n{FRAME}",
-        f"{CALL}{ABORTED}org.apache.spark.api.python.PythonException: {CHAIN}",
+        f"{CALL}{ABORTED}org.apache.spark.api.python.PythonException: {FRAME}",
     ],
 )
 def test_an_error_of_ours_is_found_wherever_spark_has_it(before: str) -> None:
-    text = f"{before}leasehold.errors.HubUnavailable: the hub is away"
+    text = f"{before}{raised_in_a_task(HubUnavailable('the hub is away'))}\n\n\tat org.apache.spark.X"
     assert sort_failure(RuntimeError(text), computing=True).kind is FailureKind.AWAY
 
 

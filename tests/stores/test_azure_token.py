@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.errors import ConfigError, MissingDependency, StoreUnavailable
+from leasehold.errors import ConfigError, MissingDependency, StoreUnavailable, Verdict
 from leasehold.model import ConsumerGroup
 from leasehold.postgres.azure_token import SCOPE, without_auth
 from leasehold.postgres.connections import Connections
@@ -133,7 +133,7 @@ def test_a_credential_that_fails_is_an_outage_that_says_what_to_check(role: Role
         with pytest.raises(StoreUnavailable, match=r"azure-identity has given no token .*az login") as failed:
             store.list_ownership(GROUP)
         assert "secret" not in str(failed.value)
-        assert failed.value.lasting is lasts
+        assert (failed.value.verdict is Verdict.MEND) is lasts
     Credential.failure = None
     assert list(store.list_ownership(GROUP).records) == []
     store.close()

@@ -24,12 +24,13 @@ from leasehold.cli.options.logs import show_warnings
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.output import Output, Result, output_option
 from leasehold.cli.stop_signals import stop_on_signals
-from leasehold.errors import MissingDependency
+from leasehold.errors import LeaseholdError, MissingDependency, PipelineFailed
 from leasehold.printable import counted
 
 if TYPE_CHECKING:
     from leasehold.notices import Notices
     from leasehold.pipeline_file import PipelineFile
+    from leasehold.processors.events.event_processor import EventProcessor
     from leasehold.spark.pipeline import Progress
     from leasehold.spark.session.opening import JavaStart
     from leasehold.tracing import Tracing
@@ -148,15 +149,23 @@ def _run_here(file: PipelineFile, name: str, output: Output) -> None:
     notices.subscribe(count, to=BatchDone)
     processor = handled_processor(file, runtime=Runtime(notices=notices), name=name)
     with _served(file, notices, output):
-        processor.start()
         try:
-            output.note(f"asking for partitions as {processor.owner_id}")
-            while not stop.is_set() and not processor.wait(0.2):
-                pass
-        finally:
-            processor.stop()
-        processor.wait()
+            _run_until(stop, processor, output)
+        except LeaseholdError as error:
+            raise PipelineFailed(f"this instance gives up: {error}") from error
     output.show(Result(f"{counted(events[0], 'event')} handled", {"events": events[0]}))
+
+
+def _run_until(stop: threading.Event, processor: EventProcessor, output: Output) -> None:
+    """Run a processor until it is to stop, or gives up, which raises why."""
+    processor.start()
+    try:
+        output.note(f"asking for partitions as {processor.owner_id}")
+        while not stop.is_set() and not processor.wait(0.2):
+            pass
+    finally:
+        processor.stop()
+    processor.wait()
 
 
 def _tracing(file: PipelineFile) -> Tracing | None:

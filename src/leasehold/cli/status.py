@@ -67,6 +67,8 @@ def _remark(row: PartitionProgress, times: PartitionTimes | None = None) -> str:
         owners = "1 owner" if row.failures == 1 else f"{row.failures} owners in a row"
         taken = ", taken last" if row.suspect else ""
         remarks.append(f"{owners} came to a bad end and no event was done{taken}: {row.last_error}")
+    if row.waits:
+        remarks.append(f"waits until a person mends this: {row.last_error}")
     return "; ".join(remarks)
 
 
@@ -229,6 +231,7 @@ def describe(
             "suspects": [
                 {"partition": r.partition, "failures": r.failures, "lastError": r.last_error} for r in rows if r.suspect
             ],
+            "toMend": [{"partition": r.partition, "lastError": r.last_error} for r in rows if r.waits],
         },
         table=Table("partitions", columns, values),
     )

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 
 from leasehold.clock import Clock
-from leasehold.dashboard.view import ParkedEvent, RejectedRow, Seen, Verdict, body_text
+from leasehold.dashboard.view import ParkedEvent, PartitionVerdict, RejectedRow, Seen, body_text
 from leasehold.errors import LeaseholdError
 from leasehold.operations.group_watch import GroupSnapshot, GroupWatch
 from leasehold.operations.pipeline_group import open_group
@@ -113,5 +113,5 @@ def _seen(look: GroupSnapshot, rows: tuple[RejectedRow, ...], parked: tuple[Park
         aside=look.set_aside,
         rows=rows,
         parked=parked,
-        verdicts={partition: Verdict(one.verdict.name.lower(), one.why) for partition, one in judged.items()},
+        verdicts={partition: PartitionVerdict(one.verdict.name.lower(), one.why) for partition, one in judged.items()},
     )

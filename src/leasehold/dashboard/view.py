@@ -55,7 +55,7 @@ class ParkedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PartitionVerdict:
     """How a partition is getting on, in a word, and why."""
 
     word: str
@@ -77,7 +77,7 @@ class Seen:
     aside: SetAsideCounts | None = None
     rows: Sequence[RejectedRow] = ()
     parked: Sequence[ParkedEvent] = ()
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    verdicts: Mapping[str, PartitionVerdict] = field(default_factory=dict)
     error: str = ""
     expiration: float = math.inf
 
@@ -205,7 +205,7 @@ def _partition(
     }
 
 
-def _verdict(verdict: Verdict | None) -> dict[str, str]:
+def _verdict(verdict: PartitionVerdict | None) -> dict[str, str]:
     return {} if verdict is None else {"verdict": excerpt(verdict.word), "why": excerpt(verdict.why)}
 
 

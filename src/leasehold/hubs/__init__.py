@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from leasehold.backends import file_of, load_backend, names_file
-from leasehold.errors import HubUnavailable, lasting
+from leasehold.errors import HubUnavailable, Verdict
 from leasehold.hubs.base import (
     EVENT_COLUMNS,
     EventChunk,
@@ -68,6 +68,6 @@ def open_hub(url: str, *, base: Path | None = None) -> Hub:
         hub: Hub = opener(url, folder)
     except HubUnavailable as error:
         if names_file(url) and not file_of(url, folder, "hub").exists():
-            lasting(error)
+            error.verdict = Verdict.MEND
         raise
     return hub

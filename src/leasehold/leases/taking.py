@@ -23,7 +23,7 @@ from random import Random
 from typing import Any
 
 from leasehold.clock import Clock
-from leasehold.errors import ConfigError, LeaseBusy, LeaseholdError, StoreUnavailable, UsageError, may_pass
+from leasehold.errors import ConfigError, LeaseBusy, LeaseholdError, StoreUnavailable, UsageError, Verdict
 from leasehold.leases.keeper import LeaseKeeper
 from leasehold.leases.lease import EntityLease
 from leasehold.leases.times import pause
@@ -127,7 +127,7 @@ class _Taking:
                     won = yield Call(lambda: keeper.acquire([self._key], self._taker))
             self._away = None
         except LeaseholdError as error:
-            if not may_pass(error):
+            if error.verdict is not Verdict.PASSES:
                 raise
             self._away = error
             return None

@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 
 from leasehold.operations.group_watch import GroupSnapshot, PartitionState, by_verdict
 from leasehold.operations.lag_times import PartitionTimes
-from leasehold.operations.verdicts import Verdict
+from leasehold.operations.verdicts import Standing
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 
 
@@ -29,7 +29,7 @@ class LookedAt:
     error: str = ""
 
 
-_VERDICTS = ", ".join(f"{verdict.value} {verdict.name.lower()}" for verdict in Verdict)
+_VERDICTS = ", ".join(f"{verdict.value} {verdict.name.lower()}" for verdict in Standing)
 
 Of = Callable[[PartitionState], float | None]
 PARTITION: Sequence[tuple[str, str, str, Of]] = (

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import LeaseholdError, SchemaMismatch, may_pass
+from leasehold.errors import LeaseholdError, SchemaMismatch, Verdict
 from leasehold.hubs import Hub, SendsOnce
 from leasehold.model import Event
 from leasehold.queues import Queue, QueueMessage
@@ -158,7 +158,7 @@ class Bridge:
                 else:
                     rest.extend([message] for message in group)
             except LeaseholdError as error:
-                if not may_pass(error):
+                if error.verdict is not Verdict.PASSES:
                     self._queue.abandon(messages)
                     raise
                 if not told:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from leasehold.backends import masked
-from leasehold.errors import AlreadyInUse, LeaseholdError, SinkError, UsageError, is_transient
+from leasehold.errors import AlreadyInUse, LeaseholdError, SinkError, UsageError, Verdict
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub, TellsTimes
 from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence, RecordKind
@@ -166,7 +166,7 @@ def look_at_related(sink: Sink, tables: Collection[str], place: str) -> Iterator
         try:
             it = relates.related_table(name)
         except (UsageError, SinkError) as error:
-            if is_transient(error):
+            if error.verdict is Verdict.PASSES:
                 raise
             yield _failed("related", place, f"{name}: {' '.join(str(error).split())}", getattr(error, "__notes__", ()))
             continue

@@ -26,7 +26,7 @@ from leasehold.hubs.base import HasGaps, Hub
 from leasehold.model import ConsumerGroup, Positions
 from leasehold.operations.lag_times import GroupTimes, Known, PartitionTimes, lag_times
 from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
-from leasehold.operations.verdicts import Judgement, Look, Verdict, Window, judged, worst
+from leasehold.operations.verdicts import Judgement, Look, Standing, Window, judged, worst
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.stores.base import CheckpointStore, OwnershipStore
@@ -98,7 +98,7 @@ class PartitionState:
     got_on: float
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Standing:
         """How it is getting on."""
         return self.judgement.verdict
 
@@ -118,7 +118,7 @@ class GroupSnapshot:
     set_aside: SetAsideCounts | None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Standing:
         """How the group is getting on: the worst that is known of its partitions."""
         return worst(one.verdict for one in self.partitions)
 
@@ -170,6 +170,7 @@ class GroupWatch:
             owner=row.owner,
             bad_ends=row.failures if row.suspect else 0,
             error=row.last_error,
+            waits=row.waits,
         )
 
     def _got_on(self, row: PartitionProgress, times: PartitionTimes, now: float) -> float:
@@ -206,9 +207,9 @@ class Counted(Generic[C]):
         return self._latest
 
 
-def by_verdict(states: Sequence[PartitionState]) -> Mapping[Verdict, int]:
+def by_verdict(states: Sequence[PartitionState]) -> Mapping[Standing, int]:
     """How many partitions have which verdict, all verdicts named."""
-    counts = dict.fromkeys(Verdict, 0)
+    counts = dict.fromkeys(Standing, 0)
     for one in states:
         counts[one.verdict] += 1
     return counts

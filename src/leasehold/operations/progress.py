@@ -40,9 +40,10 @@ class PartitionProgress:
     the sequence number to go on from, `start` where a first owner would begin, as far as the starting position alone
     tells (else 0), and `lag` the number of events from there to `end`.
     `asked_by` waits for it to be handed over. `failures` owners in a row came to a bad end while the checkpoint
-    stood still, the latest by `last_error`; `suspect` says that they are enough for it to be taken last. `unreadable`
-    says why its ownership record cannot be read, where it cannot. `enqueued` is when the last event before the
-    checkpoint was enqueued, in seconds since 1970, as the checkpoint has it.
+    stood still, the latest by `last_error`; `suspect` says that they are enough for it to be taken last. `waits`: none
+    did, and `last_error` is what a person has to mend before the partition goes on. `unreadable` says why its ownership
+    record cannot be read, where it cannot. `enqueued` is when the last event before the checkpoint was enqueued, in
+    seconds since 1970, as the checkpoint has it.
     """
 
     partition: str
@@ -61,6 +62,11 @@ class PartitionProgress:
     start: int = 0
     unheld: float | None = None
     enqueued: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it stands until a person has mended what `last_error` says."""
+        return bool(self.last_error) and not self.failures
 
     @property
     def place(self) -> int:

@@ -7,7 +7,8 @@ matches:
 1. The hub ends before the place of the group, or the place fell within the window and has not been reached again:
    REWOUND.
 2. Nothing is unread: OK.
-3. Enough owners in a row came to a bad end that the partition is a suspect: STALLED. The records say so at one look.
+3. Enough owners in a row came to a bad end that the partition is a suspect, or a person has to mend something before
+   it goes on: STALLED. The records say so at one look.
 4. Nobody has held it for longer than an heir takes (`patience`): STOPPED. The records say so too.
 5. At some look of the window nothing was unread: OK. A slow topic is no fault.
 6. The looks do not fill the window yet: UNKNOWN.
@@ -27,7 +28,7 @@ from enum import IntEnum
 from itertools import pairwise
 
 
-class Verdict(IntEnum):
+class Standing(IntEnum):
     """How a partition, or a group, is getting on."""
 
     UNKNOWN = 0
@@ -42,7 +43,7 @@ class Verdict(IntEnum):
 class Judgement:
     """A verdict, and why in one sentence for people."""
 
-    verdict: Verdict
+    verdict: Standing
     why: str
 
 
@@ -64,33 +65,42 @@ class Look:
 
 
 def judged(
-    looks: Sequence[Look], *, window: float, patience: float, owner: str = "", bad_ends: int = 0, error: str = ""
+    looks: Sequence[Look],
+    *,
+    window: float,
+    patience: float,
+    owner: str = "",
+    bad_ends: int = 0,
+    error: str = "",
+    waits: bool = False,
 ) -> Judgement:
     """The judgement of a partition of which `looks` are known, in order, at least one.
 
     `window` and `patience` in seconds. `owner` is on record. `bad_ends` is given where they make it a suspect, else 0,
-    and `error` is how the last of them ended.
+    and `error` is how the last of them ended; or what a person has to mend (`waits`).
     """
     last = looks[-1]
     if last.place > last.end:
-        return Judgement(Verdict.REWOUND, f"the hub ends at {last.end}, before {last.place}, which comes next")
+        return Judgement(Standing.REWOUND, f"the hub ends at {last.end}, before {last.place}, which comes next")
     highest = max(look.place for look in looks)
     if highest > last.place:
-        return Judgement(Verdict.REWOUND, f"its place went back from {highest}, and is at {last.place}")
+        return Judgement(Standing.REWOUND, f"its place went back from {highest}, and is at {last.place}")
     if not last.unread:
-        return Judgement(Verdict.OK, "nothing is unread")
+        return Judgement(Standing.OK, "nothing is unread")
     if bad_ends:
         return Judgement(
-            Verdict.STALLED, f"{bad_ends} owners in a row came to a bad end and no event was done: {error}"
+            Standing.STALLED, f"{bad_ends} owners in a row came to a bad end and no event was done: {error}"
         )
+    if waits:
+        return Judgement(Standing.STALLED, f"it waits until a person mends this: {error}")
     if last.unheld is not None and last.unheld > patience:
-        return Judgement(Verdict.STOPPED, f"{_nobody(owner, last.unheld)}, and {last.unread} events are unread")
+        return Judgement(Standing.STOPPED, f"{_nobody(owner, last.unheld)}, and {last.unread} events are unread")
     caught_up = max((look.at for look in looks if not look.unread), default=None)
     if caught_up is not None:
-        return Judgement(Verdict.OK, f"nothing was unread {last.at - caught_up:.0f} s ago")
+        return Judgement(Standing.OK, f"nothing was unread {last.at - caught_up:.0f} s ago")
     seen = last.at - looks[0].at
     if seen < window:
-        return Judgement(Verdict.UNKNOWN, f"watched for {seen:.0f} s, and it takes {window:.0f} s to tell")
+        return Judgement(Standing.UNKNOWN, f"watched for {seen:.0f} s, and it takes {window:.0f} s to tell")
     return _over_the_window(looks, seen)
 
 
@@ -99,13 +109,13 @@ def _over_the_window(looks: Sequence[Look], seen: float) -> Judgement:
     first, last = looks[0], looks[-1]
     if first.place == last.place:
         if any(look.held for look in looks):
-            return Judgement(Verdict.STALLED, f"no event was done in {seen:.0f} s, and {last.unread} are unread")
-        return Judgement(Verdict.STOPPED, f"nobody has held it for {seen:.0f} s, and {last.unread} events are unread")
+            return Judgement(Standing.STALLED, f"no event was done in {seen:.0f} s, and {last.unread} are unread")
+        return Judgement(Standing.STOPPED, f"nobody has held it for {seen:.0f} s, and {last.unread} events are unread")
     shrank = any(later.unread < earlier.unread for earlier, later in pairwise(looks))
     if last.unread > first.unread and not shrank:
         grown = last.unread - first.unread
-        return Judgement(Verdict.LAGGING, f"{grown} more events are unread than {seen:.0f} s ago, and never fewer")
-    return Judgement(Verdict.OK, f"{last.place - first.place} numbers further than {seen:.0f} s ago")
+        return Judgement(Standing.LAGGING, f"{grown} more events are unread than {seen:.0f} s ago, and never fewer")
+    return Judgement(Standing.OK, f"{last.place - first.place} numbers further than {seen:.0f} s ago")
 
 
 def _nobody(owner: str, unheld: float) -> str:
@@ -114,11 +124,11 @@ def _nobody(owner: str, unheld: float) -> str:
     return f"{owner} expired {unheld:.0f} s ago" if owner else f"nobody has held it for {unheld:.0f} s"
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
+def worst(verdicts: Iterable[Standing]) -> Standing:
     """The verdict of a group: OK only if all of its partitions are. The worst of those that are known to be bad."""
     there = set(verdicts)
-    known = max(there, default=Verdict.UNKNOWN)
-    return Verdict.UNKNOWN if known is Verdict.OK and Verdict.UNKNOWN in there else known
+    known = max(there, default=Standing.UNKNOWN)
+    return Standing.UNKNOWN if known is Standing.OK and Standing.UNKNOWN in there else known
 
 
 class Window:

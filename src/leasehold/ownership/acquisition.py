@@ -89,6 +89,10 @@ class Acquisition:
             if known is None or checkpoint.owner_level >= known.owner_level:  # a higher level may have stepped back
                 self._places[checkpoint.partition] = checkpoint
 
+    def place_of(self, partition: str) -> Checkpoint | None:
+        """The last checkpoint of a partition that this instance has seen or written."""
+        return self._places.get(partition)
+
     def _see_levels(self, records: Iterable[Ownership]) -> None:
         for record in records:
             self._levels[record.partition] = max(record.owner_level, self._levels.get(record.partition, 0))
@@ -215,7 +219,9 @@ class Acquisition:
         if isinstance(self._parts.checkpoints, NoCheckpoints):
             still = set()  # nobody can tell whether a former owner got anywhere
         badly = {claim.partition for claim in claims if ended_badly(found[claim.partition], claim, me)}
-        behind = self._work_waits([progress[p] for p in still if p in badly or found[p].failures > 0])
+        behind = self._work_waits(
+            [progress[p] for p in still if p in badly or found[p].failures or found[p].last_error]
+        )
         wanted = {}
         for partition, record in found.items():
             # While the hub is away nobody can tell whether events wait: the count stays as it is.
@@ -230,7 +236,7 @@ class Acquisition:
                 successor="",
                 claimed_at=progress[partition].sequence_number,
                 failures=count,
-                last_error=self._last_error_of(record, count, bad),
+                last_error=self._last_error_of(record, bad) if count or (partition in still and waiting) else "",
             )
         return wanted
 
@@ -259,10 +265,8 @@ class Acquisition:
                 waits.add(checkpoint.partition)
         return waits
 
-    def _last_error_of(self, record: Ownership, count: int, bad: bool) -> str:
+    def _last_error_of(self, record: Ownership, bad: bool) -> str:
         """How the last owner ended. An error that begins with an owner id is all that this owner could say."""
-        if not count:
-            return ""
         if record.owner_id and not bad:
             return record.last_error
         predecessors = f"{self._parts.owner_id.name}/"

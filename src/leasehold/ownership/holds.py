@@ -27,7 +27,7 @@ class Hold:
     `start` and `data` are what the checkpoint gave when this owner level was acquired. `asked_by` is the instance
     that waits for it to be handed over, `""` if there is none. `proven` is False for a suspect that has neither made
     progress since it was `acquired` nor left this instance alive for long enough. `error` says why a partition that
-    is let go had to be given up.
+    is let go had to be given up; `blameless`: that is no bad end of its owner, but something that a person has to mend.
     """
 
     record: Ownership
@@ -36,6 +36,7 @@ class Hold:
     asked_by: str = ""
     proven: bool = True
     error: str = ""
+    blameless: bool = False
     acquired: float = 0.0
     data: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,13 +118,13 @@ class Holds:
             self._dropped.update(dropped)
         return dropped
 
-    def let_go(self, partition: str, owner_level: int, error: str = "") -> bool:
+    def let_go(self, partition: str, owner_level: int, error: str = "", *, blameless: bool = False) -> bool:
         """Put a partition on its way out. Returns whether it was held and trusted at that level."""
         with self._lock:
             hold = self._holds.get(partition)
             if hold is None or hold.owner_level != owner_level or self._clock.monotonic() >= hold.trusted_until:
                 return False
-            self._leaving[partition] = replace(self._holds.pop(partition), error=error)
+            self._leaving[partition] = replace(self._holds.pop(partition), error=error, blameless=blameless)
             return True
 
     def give_up(self, partition: str, owner_level: int, error: str) -> bool:

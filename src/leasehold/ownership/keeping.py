@@ -118,6 +118,8 @@ def _same_acquisition(one: Ownership, two: Ownership) -> bool:
 
 
 def _given_up(hold: Hold, error: str, successor: str = "") -> Ownership:
-    """The record of what is given up. With an `error` that is a bad end, which is counted here."""
+    """The record of what is given up. With an `error` that is a bad end, which is counted here, unless blameless."""
     record = replace(hold.record, successor=successor)
-    return replace(record, failures=record.failures + 1, last_error=error) if error else record
+    if not error:
+        return record
+    return replace(record, failures=record.failures + (not hold.blameless), last_error=error)

@@ -36,9 +36,10 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from leasehold.balancing import STRATEGIES, Me, View
+from leasehold.balancing.suspects import stands_still
 from leasehold.combinations import Combination, check, is_mixed, place_of
 from leasehold.config import OwnershipSettings
-from leasehold.errors import HubError, SinkError, StoreError, UsageError
+from leasehold.errors import HubError, LeaseholdError, SinkError, StoreError, UsageError, Verdict
 from leasehold.hubs.base import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
 from leasehold.notices import CycleFailed, LossReason, OwnershipRelinquished
@@ -133,7 +134,11 @@ class PartitionManager:
         self._mine = 0
         self._announced = False
         self._last_progress = clock.monotonic()
-        self._failure: UsageError | None = None
+        self._failure: LeaseholdError | None = None
+        self._worked = False
+        """Whether some dispatch cycle has gone well."""
+        self._on_record: dict[str, tuple[str, int]] = {}
+        """What a person has to mend, by partition, as it was put on record, and where the checkpoint was then."""
 
     # What others ask
 
@@ -141,7 +146,8 @@ class PartitionManager:
         """What is held and trusted at this moment, by partition.
 
         A hold with `asked_by` is to be drained: finish what is begun, record the checkpoint, and `let_go`.
-        Raises the `UsageError` that keeps this instance from working, if there is one.
+        Raises what keeps this instance from working, if there is something: a `UsageError`, or what a person has to
+        mend before a first dispatch cycle can go well.
         """
         if self._failure is not None:
             raise self._failure
@@ -178,6 +184,21 @@ class PartitionManager:
         gone = self._holds.let_go(partition, owner_level, error)
         self.attention.set()
         return gone
+
+    def put_on_record(self, partition: str, owner_level: int, error: str) -> None:
+        """Have the ownership record say what a person has to mend before the work on a partition can go on.
+
+        Where it does not say so yet, the partition is given up with that, which counts as no bad end; this instance
+        claims it again in the next cycle, which comes at once, unless another has.
+        """
+        hold, place = self._holds.all().get(partition), self._acquisition.place_of(partition)
+        told = error, -1 if place is None else place.sequence_number
+        if hold is None or hold.owner_level != owner_level or self._on_record.get(partition) == told:
+            return
+        said = hold.record.last_error == error and place is not None and stands_still(hold.record, place)
+        if said or self._holds.let_go(partition, owner_level, error, blameless=True):
+            self._on_record[partition] = told
+            self.attention.set()
 
     def give_up(self, partition: str, owner_level: int, error: str) -> bool:
         """Give up a partition whose work hangs or has failed, also if trust in it has run out meanwhile.
@@ -261,12 +282,15 @@ class PartitionManager:
         try:
             self._sight.check_names()
             outcome = self._cycle() if self._settled() else self._announce()
+            self._worked = True
         except (StoreError, HubError, SinkError) as error:
             if isinstance(error, StoreError):
                 self._sight.suspect_store()
             elif self._sight.partition_ids:
                 self._membership.unable = True
             self._cycles.tell_trouble("dispatch cycle failed", error)
+            if error.verdict is Verdict.MEND and not self._worked:
+                self._failure = error
         except UsageError as error:
             self._failure = error
             self.notices.publish(CycleFailed(error))

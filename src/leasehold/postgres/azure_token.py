@@ -16,7 +16,7 @@ from typing import Protocol
 
 from leasehold.azure.credentials import default_credential
 from leasehold.backends import masked
-from leasehold.errors import ConfigError, LeaseholdError, lasting
+from leasehold.errors import ConfigError, LeaseholdError, Verdict
 
 SCOPE = "https://ossrdbms-aad.database.windows.net/.default"
 """What the token is for: Azure's databases of open source."""
@@ -76,13 +76,14 @@ class AzureTokens:
         try:
             return self._credential().get_token(SCOPE).token
         except Exception as error:  # noqa: BLE001  whatever a credential raises, its text may hold what is secret
-            failed = self._unavailable(
+            # Nothing was found that could ask; all else may be an outage of the service.
+            nothing = type(error).__name__ == "CredentialUnavailableError"
+            raise self._unavailable(
                 f"{self._shown}: azure-identity has given no token ({type(error).__name__}). Check the managed or "
                 "workload identity, its environment variables, or `az login`; the role in the database has to be made "
-                "for this identity"
-            )
-            # Nothing was found that could ask; all else may be an outage of the service.
-            raise (lasting(failed) if type(error).__name__ == "CredentialUnavailableError" else failed) from None
+                "for this identity",
+                verdict=Verdict.MEND if nothing else None,
+            ) from None
 
     def close(self) -> None:
         """Close this process's credential; another one is made when it is needed."""

@@ -26,7 +26,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -37,11 +37,12 @@ from psycopg.rows import TupleRow
 from leasehold.backends import masked, say_unverified
 from leasehold.backoff import Backoff, until_done
 from leasehold.environment import secret_from
-from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, lasting
+from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, Verdict
 from leasehold.postgres.azure_token import AzureTokens, check_way, without_auth
 from leasehold.postgres.place import RELATIONS, check_encoding, find_place, qualified
+from leasehold.postgres.rights import lacking
 from leasehold.postgres.session_settings import ENCODING, read_only_by, set_up, settings_of, split_options
-from leasehold.postgres.troubles import in_a_function, passes, remedy_of
+from leasehold.postgres.troubles import in_a_function, is_denied, passes, remedy_of, verdict_on
 from leasehold.server_urls import bad_url, check_server_url
 from leasehold.waiting import readable
 
@@ -55,8 +56,14 @@ _FORM = "a Postgres URL is postgresql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=
 _TICK = 0.05  # how often a call that waits looks at its deadline
 _PAUSES = Backoff(0.002, 0.05)
 ROLLED_BACK = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-_UNKNOWN_HERE = re.compile(r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry)")
+_UNKNOWN_HERE = re.compile(
+    r"FATAL:.*(?:authentication failed|does not exist|no pg_hba\.conf entry|not permitted to log in|permission denied)"
+)
 """What a server says that does not let this user in. In another language it is waited for a moment, as an outage."""
+_LET_IN = (
+    "Let the server take this user again (ALTER ROLE … PASSWORD, GRANT CONNECT, pg_hba.conf), or correct the URL or "
+    "PGPASSWORD and start again"
+)
 _READ_ONLY = re.compile("session is read-only")
 """What libpq says of a server that answers, and takes no writes of this role by default."""
 _KNOWS_PRIMARIES = 14_00_00
@@ -322,12 +329,20 @@ class Connections:
     def _meaning(self, error: psycopg.Error) -> LeaseholdError:
         said = _first_line(error)
         if passes(error):
-            away = self._errors.unavailable(f"{self.shown}: {said}{_LOCKED if error.sqlstate == '55P03' else ''}")
-            return lasting(away) if _UNKNOWN_HERE.search(str(error)) else away
+            if _UNKNOWN_HERE.search(str(error)):
+                return self._errors.unavailable(f"{self.shown}: {said}. {_LET_IN}", verdict=Verdict.MEND)
+            return self._errors.unavailable(f"{self.shown}: {said}{_LOCKED if error.sqlstate == '55P03' else ''}")
         if isinstance(error, psycopg.errors.UndefinedTable) and not in_a_function(error):
             return self._errors.gone(self.shown, said)
-        remedy = remedy_of(error)
-        return self._errors.broken(f"{self.shown}: {said}{f'. {remedy}' if remedy else ''}")
+        remedy = (self._lacking(said) if is_denied(error) else "") or remedy_of(error)
+        return self._errors.broken(f"{self.shown}: {said}{f'. {remedy}' if remedy else ''}", verdict=verdict_on(error))
+
+    def _lacking(self, said: str) -> str:
+        """The right that this user lacks, as far as the server can be asked."""
+        deadline = time.monotonic() + self.timeout
+        with suppress(psycopg.Error, LeaseholdError, _DeadlineMissed), self._connection(deadline) as connection:
+            return lacking(connection, connection.schema, said)
+        return ""
 
 
 class RolledBack(Exception):

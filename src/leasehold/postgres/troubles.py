@@ -1,4 +1,4 @@
-"""Whose fault an error of a Postgres server is: one that passes, one that somebody has to mend, or a row's.
+"""Whose fault an error of a Postgres server is, as a verdict: it passes, a person has to mend it, or it is a row's.
 
 Owns the line between the three, by the server's SQLSTATE, and the remedies. Pure. Named are the server's own troubles
 and those of a table's definition, all that there are: the classes and codes of "PostgreSQL Error Codes", appendix A of
@@ -9,9 +9,10 @@ code, as PostGIS for an invalid shape), a CASE without the value, a function tha
 1. Passes by itself: the connection, a transaction that was undone for others' sake, resources, an operator, the system
    below; a server that takes no writes now, and a lock or a transaction that took too long. A trigger that raises one
    of these codes asks to be tried again.
-2. Has to be mended: what is named and not there, or not allowed, how objects and the server are set up, sequences that
-   are used up, files that are damaged. But it is the row's where a `RAISE` in PL/pgSQL gives the code, where a policy
-   of row-level security refuses the row, and where a value is wrong in a language of its own (`to_tsquery`, `ltree`).
+2. Has to be mended: what is named and not there, or not allowed, how objects and the server are set up, a disk that
+   is full, sequences that are used up, files that are damaged. But it is the row's where a `RAISE` in PL/pgSQL gives
+   the code, where a policy of row-level security refuses the row, and where a value is wrong in a language of its own
+   (`to_tsquery`, `ltree`).
 
 Codes do not tell these apart, so the server's function that has raised the error does; it is in no language.
 """
@@ -20,14 +21,18 @@ from __future__ import annotations
 
 import psycopg
 
+from leasehold.errors import Verdict
+
 _PASSES = frozenset({"08", "40", "53", "57", "58", "72"})
 _PASSES_TOO = frozenset({"25006", "25P03", "25P04", "55P03", "HV00N"})
 """Read only; idle in its transaction; a transaction too long; a lock; a foreign server that is not reached."""
 
 _LASTS = frozenset({"25", "26", "28", "2D", "3B", "3D", "3F", "42", "55", "F0", "HV"})
 """Transactions and prepared statements, roles, what is named, how objects and the server are set up, foreign data."""
-_LASTS_TOO = frozenset({"2200H", "53400", "58P01", "58P02", "58P03", "XX001", "XX002"})
-"""A sequence is used up; a limit of the settings; a file that is not there, or twice; damage."""
+_FULL = "53100"
+_DENIED = "42501"
+_LASTS_TOO = frozenset({_FULL, "2200H", "53400", "58P01", "58P02", "58P03", "XX001", "XX002"})
+"""A disk is full; a sequence is used up; a limit of the settings; a file that is not there, or twice; damage."""
 
 _ROWS = frozenset({"40002"})
 """A constraint that fails at the end, in a class of others."""
@@ -65,6 +70,18 @@ def is_the_rows(error: psycopg.Error) -> bool:
     return raised_by in (_RAISE, _POLICY) or (code == "42601" and raised_by != _SQL)
 
 
+def verdict_on(error: psycopg.Error) -> Verdict:
+    """What an error of the server or of the driver asks for."""
+    if passes(error):
+        return Verdict.PASSES
+    return Verdict.ROWS if is_the_rows(error) else Verdict.MEND
+
+
+def is_denied(error: psycopg.Error) -> bool:
+    """Whether this user lacks a right, and the server gives no hint of its own."""
+    return error.sqlstate == _DENIED and not error.diag.message_hint
+
+
 def in_a_function(error: psycopg.Error) -> bool:
     """Whether the error is of what a function runs, and not of the statement itself."""
     return bool(error.diag.context or error.diag.internal_query)
@@ -86,6 +103,8 @@ def remedy_of(error: psycopg.Error) -> str:
         )
     if code in ("42P01", "42883", "42704", "3F000") and in_a_function(error):
         return _PATH
-    if code == "42501" and not hint:
+    if code == _FULL:
+        return "Make room on the server's disk: its tables, WAL or temporary files have none left"
+    if is_denied(error):
         return "GRANT this user what it lacks: docs/table.md lists under Privileges what an entity table takes"
     return hint or ""

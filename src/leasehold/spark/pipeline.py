@@ -37,7 +37,8 @@ from leasehold.spark.handlers.of_file import HandledOfFile
 from leasehold.spark.loop.engine import BatchFailed, Engine
 from leasehold.spark.loop.evaluation import Evaluated, Evaluation
 from leasehold.spark.loop.jobs import Jobs, jobs_on
-from leasehold.spark.loop.runner import LONGEST_ERROR, BatchRunner
+from leasehold.spark.loop.recovery import LONGEST_ERROR
+from leasehold.spark.loop.runner import BatchRunner
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.loop.warming import WarmUp
@@ -119,7 +120,7 @@ class PipelineRun:
         try:
             self._run_on_spark(java, stop)
         except BatchFailed as error:
-            raise PipelineFailed(str(error)) from error
+            raise PipelineFailed(f"this instance gives up: {error}") from error
         except (Py4JError, PySparkException, ConnectionError, SparkEnded) as error:
             if stop.is_set():
                 logger.info("Spark has ended before it was asked to: %s", error)
@@ -176,6 +177,9 @@ class PipelineRun:
         except BatchFailed as error:
             if not engine.stop.is_set():
                 errors = dict.fromkeys(engine.share.held(), str(error)[:LONGEST_ERROR])
+            raise
+        except LeaseholdError as error:
+            logger.error("this instance gives up: %s", error)
             raise
         finally:
             engine.leave(errors)

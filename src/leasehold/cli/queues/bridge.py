@@ -11,7 +11,7 @@ from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Output, Result, output_option
 from leasehold.cli.stop_signals import stop_on_signals
-from leasehold.errors import LeaseholdError, QueueUnavailable, may_pass
+from leasehold.errors import LeaseholdError, QueueUnavailable, Verdict
 from leasehold.operations.bridging import REMEMBER, Bridge, Bridged
 from leasehold.printable import counted
 from leasehold.queues.keys import key_by
@@ -109,7 +109,7 @@ def bridge(
             except QueueUnavailable as error:
                 now = time.monotonic()
                 away_since = away_since if away else now
-                if not may_pass(error) or (wait is not None and now - away_since >= wait):
+                if error.verdict is not Verdict.PASSES or (wait is not None and now - away_since >= wait):
                     raise
                 if str(error) not in away:
                     say(error)

@@ -40,7 +40,7 @@ from azure.eventhub.exceptions import AuthenticationError, EventHubError
 
 from leasehold.backoff import Backoff
 from leasehold.config import check_number
-from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected
+from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected, Verdict
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.event_hubs.events import Message, batch_of, joined, number_of, offset_in, without_gaps
@@ -126,7 +126,8 @@ class EventHub:
         if found["created_at"] != self._created:
             raise HubError(
                 f"{self.url}: the event hub was deleted and made anew (it was made at {self._created}, and is of "
-                f"{found['created_at']}). Start again to read the new one, which is another hub."
+                f"{found['created_at']}). Start again to read the new one, which is another hub.",
+                verdict=Verdict.RESTART,
             )
         self._known = tuple(found["partition_ids"])
         return self._known
@@ -366,7 +367,8 @@ class EventHub:
         try:
             yield
         except AuthenticationError as error:
-            raise HubError(f"{self.url} does not accept the credential: {without_secrets(error)}") from error
+            said = f"{self.url} does not accept the credential: {without_secrets(error)}"
+            raise HubError(said, verdict=Verdict.MEND) from error
         except (EventHubError, OSError, TimeoutError) as error:
             what = without_secrets(error)
             raise HubUnavailable(f"{self.url} cannot be reached: {what}{self._address.hint}") from error

@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError
+from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError, Verdict
 from leasehold.hubs.kafka.options import KafkaSettings, refused
 from leasehold.open_files import files_used_up
 from leasehold.open_files import remedy as files_remedy
@@ -216,10 +216,11 @@ def failure(
     if code in _REFUSED:
         return HubError(
             f"{url}: {doing} was refused: {said}. Check security_protocol, sasl_mechanism, sasl_username and "
-            "sasl_password, and that this user may describe, read and (to send) write the topic."
+            "sasl_password, and that this user may describe, read and (to send) write the topic.",
+            verdict=Verdict.MEND,
         )
     if remedy := _tls_remedy(said):
-        return HubError(f"{url}: {doing} failed: {said}. {remedy}")
+        return HubError(f"{url}: {doing} failed: {said}. {remedy}", verdict=Verdict.MEND)
     if error is None or code in _TRANSIENT or error.retriable():
         if _TOO_MANY_FILES in said:
             return HubUnavailable(f"{url}: {doing} failed: {said}. It is that {files_remedy()}")

@@ -25,7 +25,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, Top
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined] # it is documented
 
-from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError
+from leasehold.errors import ConfigError, HubError, HubUnavailable, LeaseholdError, Verdict
 from leasehold.hubs.kafka.clients import MOVING, Client
 from leasehold.hubs.kafka.options import KafkaSettings
 
@@ -60,7 +60,8 @@ class Topic:
         if not name:
             raise HubError(
                 f"{self._settings.url}: the cluster tells no id of its own. Name it with the option cluster_id, the "
-                "same for all who share the topic."
+                "same for all who share the topic.",
+                verdict=Verdict.RESTART,
             )
         return str(name)
 
@@ -83,7 +84,8 @@ class Topic:
         if None not in (topic_id, self.expected) and topic_id != self.expected:
             raise HubError(
                 f"{self._settings.url}: the topic was deleted and made anew (its id was {self.expected}, and is "
-                f"{topic_id}). Start again to read the new one, which is another hub."
+                f"{topic_id}). Start again to read the new one, which is another hub.",
+                verdict=Verdict.RESTART,
             )
         self._confirmed = asked
         return partitions, topic_id

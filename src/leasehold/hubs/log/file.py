@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from leasehold.errors import ConfigError, HubError, HubUnavailable
+from leasehold.errors import ConfigError, HubError, HubUnavailable, Verdict
 from leasehold.hubs.log.format import (
     PRAGMAS,
     BatchRow,
@@ -339,7 +339,8 @@ class LogFile:
         if self.identity and (found := self._format.identity(connection)) != self.identity:
             raise HubError(
                 f"{self.path} was replaced by another log: it is {found} now and was {self.identity}. Open it "
-                "again; consumer groups start without checkpoints on the new one"
+                "again; consumer groups start without checkpoints on the new one",
+                verdict=Verdict.RESTART,
             )
 
 

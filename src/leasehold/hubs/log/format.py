@@ -23,7 +23,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
-from leasehold.errors import HubError
+from leasehold.errors import HubError, Verdict
 from leasehold.stored_formats import refusal
 
 FORMAT = 2
@@ -197,7 +197,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
         raise HubError(f"{path} is a SQLite file, but not a log of Leasehold. Name another file for the hub")
     remedy = "Move the file away or name another one for the hub, and send its events again"
     if refused := refusal(f"{path}: the log has", version or None, FORMAT, remedy):
-        raise HubError(refused)
+        raise HubError(refused, verdict=Verdict.RESTART)
     laid_out = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema")}
     if not laid_out.issuperset(_TABLES):
         raise damaged(path, "its tables are not those of a log")

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from leasehold.clock import Clock
-from leasehold.errors import AlreadyInUse, HubError, SchemaMismatch, SinkError, StoreError, is_transient
+from leasehold.errors import AlreadyInUse, HubError, SchemaMismatch, SinkError, StoreError, is_waited_out
 from leasehold.processors.events.leaving import is_quiet, means_to_leave
 from leasehold.told import Told
 
@@ -68,7 +68,7 @@ class ErrorReports:
                 self._troubled.add(partition)
             about = "the processor" if partition is None else f"partition {partition}"
             of_table = isinstance(error, SinkError | SchemaMismatch | AlreadyInUse)
-            traced = error.__traceback__ is not None and not (service or of_table or is_transient(error))
+            traced = error.__traceback__ is not None and not (service or of_table or is_waited_out(error, worked=True))
             logger.warning("%s: %s", about, said, exc_info=error if traced else None)
 
     def goes_on(self, partition: str) -> None:

@@ -157,7 +157,7 @@ class EventProcessor:
         """The partitions held and trusted at this moment, with their owner levels."""
         try:
             return {partition: hold.owner_level for partition, hold in self._manager.held().items()}
-        except UsageError:
+        except LeaseholdError:
             return {}
 
     @property

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from leasehold.errors import UsageError
+from leasehold.errors import LeaseholdError, verdict_of
 from leasehold.logs import about
 from leasehold.notices import Notice, WorkStalled
 from leasehold.ownership.holds import Hold
@@ -58,7 +58,7 @@ class Oversight:
         begin: Callable[[], None],
         close: Callable[[Sequence[PartitionWork]], None],
     ) -> None:
-        self.failure: UsageError | None = None
+        self.failure: LeaseholdError | None = None
         """What keeps this instance from working."""
         self.leaving: BaseException | None = None
         """What one of the user's functions has raised to end the program."""
@@ -190,6 +190,8 @@ class Oversight:
             self._attention.wait(_GLANCE)
         try:
             self._close(self._fetching)
+            if (why := self.failure or self.leaving) is not None and verdict_of(why) is not None:
+                logger.error("this processor gives up: %s", why)
         finally:
             self._note_end()
 
@@ -227,7 +229,7 @@ class Oversight:
     def _held(self) -> dict[str, Hold]:
         try:
             return self._manager.held()
-        except UsageError as error:
+        except LeaseholdError as error:
             if self.failure is None:
                 self.failure = error
                 self.stopping = True

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 
-from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, may_pass
+from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, Verdict, is_waited_out
 from leasehold.hubs.base import KeepsReceivers, offset_of, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
@@ -207,6 +207,7 @@ class PartitionWork:
     def processed(self, place: Place, events: int, *, batch_ended: bool) -> None:
         """A handler has returned for this many more events, up to `place`."""
         self._account.note(place, events, batch_ended=batch_ended)
+        self._shared.worked.set()
         self._shared.goes_on(self.partition)
         self.touch()
 
@@ -276,7 +277,9 @@ class PartitionWork:
     def record_owed(self) -> None:
         """Write what the policy owes at the end, as long as the partition is trusted. A refusal is tried once."""
         while (place := self._account.owed()) is not None and self.trusted and self.unrecordable is None:
-            if self._try_recording(place) or (self._trouble is not None and not may_pass(self._trouble)):
+            if self._try_recording(place) or (
+                self._trouble is not None and self._trouble.verdict is not Verdict.PASSES
+            ):
                 return
             with self._changed:
                 while self.trusted and (left := self._checkpoint_not_before - self._clock.monotonic()) > 0:
@@ -303,6 +306,15 @@ class PartitionWork:
     def drain(self) -> None:
         """Fetch no more."""
         self._prefetch.close()
+
+    @property
+    def ever_worked(self) -> bool:
+        """Whether an event of any partition has been processed here."""
+        return self._shared.worked.is_set()
+
+    def put_on_record(self, error: str) -> None:
+        """See `PartitionManager.put_on_record`."""
+        self._shared.manager.put_on_record(self.partition, self.owner_level, error)
 
     def let_go(self, error: str = "") -> bool:
         """Give the partition up. Returns whether it was ours."""
@@ -341,15 +353,16 @@ class PartitionWork:
     def _try_recording(self, place: Place) -> bool:
         """Write a checkpoint. Returns whether it is decided: written, not ours to write, or not to be tried again.
 
-        A store that is away is tried again for as long as the partition is held; what no waiting mends, a right that
-        was taken or a container that was deleted, as often as a handler that fails.
+        A store that is away is tried again for as long as the partition is held, and so is one that a person has to
+        mend, such as a right that was taken; any other that refuses, as often as a handler that fails.
         """
         try:
             self._record(place)
         except LeaseholdError as error:
             self._trouble = error
             self._shared.report(error, self.partition)
-            pause = self._recording.failed(self._account.recorded.sequence_number, transient=may_pass(error))
+            waited = is_waited_out(error, worked=True)
+            pause = self._recording.failed(self._account.recorded.sequence_number, transient=waited)
             if pause is None:
                 self.unrecordable = StoreError(
                     f"partition {self.partition} is given up: its checkpoint could not be written "

@@ -3,9 +3,10 @@
 Owns the processing tasks of one partition at one owner level: a task is what lies between a start handler and its
 stop handler. Promises that handlers of a partition are called by one thread, one after another; that a handler which
 runs is never interrupted; that a task which fails is reported and started again after a pause, until `restarts` gives
-up; and that every ending takes the steps of `stopping`, in their order. A transient error (`is_transient`) raised by a
-handler is retried for as long as the partition is held. One that means to end the program (`leaving`) is not: `leave`
-is told, and the partition is given up with it.
+up; and that every ending takes the steps of `stopping`, in their order. What a handler raises that passes by itself is
+retried for as long as the partition is held, and so is what a person has to mend, which the ownership record then says;
+but before the first event has been processed, that ends the processor. One that means to end the program (`leaving`) is
+not retried either: `leave` is told, and the partition is given up with it.
 
 Concurrency: renewals are the dispatch thread's, so that a handler may take its time. If this thread stops for a
 minute, others go on, and the partition stays held as long as the process renews it; if the process does, see
@@ -18,7 +19,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leasehold.errors import DataLoss, EndWentBack, is_transient
+from leasehold.errors import Verdict, is_waited_out, verdict_of
 from leasehold.logs import about
 from leasehold.notices import BatchDone, BatchRetried
 from leasehold.processors.events.checkpointer import Place
@@ -83,15 +84,20 @@ class Pump:
             pause = None
             if ended.error is not None:
                 self._report(ended.error, self._work.partition)
-                final = isinstance(ended.error, DataLoss | EndWentBack) or ended.error is self._work.unrecordable
-                if means_to_leave(ended.error):
+                verdict = verdict_of(ended.error)
+                final = verdict is Verdict.GONE or ended.error is self._work.unrecordable
+                refused = verdict is Verdict.MEND and not self._work.ever_worked
+                if means_to_leave(ended.error) or (refused and ended.reason is StopReason.FAILED):
                     self._leave(ended.error)
                     final = True
                 if ended.reason is StopReason.FAILED and not final:
-                    pause = self._restarts.failed(self._work.reached, transient=is_transient(ended.error))
+                    waited = is_waited_out(ended.error, worked=True)
+                    pause = self._restarts.failed(self._work.reached, transient=waited)
             self._end(ended, again=pause is not None)
             if pause is None:
                 return
+            if ended.error is not None and verdict is Verdict.MEND:
+                self._work.put_on_record(described(ended.error))
             self._work.tell(BatchRetried(type(ended.error).__name__, self._work.partition))
             reason = self._work.pause(pause)
             if reason is not None:

@@ -5,8 +5,9 @@ Owns the value that each partition's work is made with. Nothing in it belongs to
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leasehold.clock import Clock
 from leasehold.hubs.base import Hub
@@ -18,7 +19,10 @@ from leasehold.processors.events.hub_watch import HubWatch, Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What all partitions of a processor share. `closed` is called when the work on one has ended."""
+    """What all partitions of a processor share. `closed` is called when the work on one has ended.
+
+    `worked` is set once an event has been processed, of whatever partition.
+    """
 
     hub: Hub
     group_name: str
@@ -30,3 +34,4 @@ class Shared:
     report: Report
     goes_on: Callable[[str], None]
     closed: Callable[[], None]
+    worked: threading.Event = field(default_factory=threading.Event)

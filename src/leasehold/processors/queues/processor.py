@@ -33,7 +33,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from leasehold.errors import ConfigError, LeaseholdError, UsageError, may_pass
+from leasehold.errors import ConfigError, LeaseholdError, UsageError, is_waited_out
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.contract import EntityHandler
 from leasehold.handlers.settings import Bodies, bodies_of
@@ -160,7 +160,8 @@ class QueueProcessor:
     def run(self) -> None:
         """Process messages until `stop`, SIGTERM, Ctrl-C or an exception; at most once for an object.
 
-        Waits while the queue, the lease store or the sink is away, and says so once. Raises what no waiting mends.
+        Waits while the queue, the lease store or the sink is away, and says so; once a message has been applied, also
+        until a person has mended what keeps them from working. Raises what no waiting mends.
         """
         if self._ran:
             raise UsageError("this processor has run already: its queue is closed. Make another one")
@@ -175,6 +176,7 @@ class QueueProcessor:
                 if each is not None:
                     each.close()
         if self._failure is not None:
+            logger.error("this processor gives up: %s", self._failure)
             raise self._failure
 
     def _sessions_of(self, opened: Callable[[], Queue], runtime: Runtime) -> Sessions:
@@ -353,7 +355,7 @@ class QueueProcessor:
         try:
             found = call()
         except LeaseholdError as error:
-            if not may_pass(error):
+            if not is_waited_out(error, worked=self._work.worked):
                 raise
             self._away.note(error)
             return None

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from leasehold.clock import Clock
-from leasehold.errors import LeaseholdError, LeaseLost, may_pass
+from leasehold.errors import LeaseholdError, LeaseLost, is_waited_out
 from leasehold.processors.queues.content import ContentReader, Unfit
 from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result
 from leasehold.processors.queues.settings import QueueDelivery, pause
@@ -284,7 +284,7 @@ class _Worker:
         try:
             found = call()
         except LeaseholdError as error:
-            if not may_pass(error):
+            if not is_waited_out(error, worked=self._shared.work.worked):
                 raise
             self._away.told(id(self), error, self._queue.url)
             return None

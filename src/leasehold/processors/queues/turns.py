@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from leasehold.errors import LeaseholdError, may_pass
+from leasehold.errors import LeaseholdError
 from leasehold.processors.queues.content import ContentReader, Unfit, lease_key_of
 from leasehold.processors.queues.kept_leases import KeptLeases
 from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result, Start
@@ -67,8 +67,7 @@ class Turns:
         try:
             return {lease_key_of(key): key for key in self._parking.due(self._queue, at_most)}
         except LeaseholdError as error:
-            if not may_pass(error):
-                raise
+            self._work.away(error)
             return {}
 
     def take(self, start: Start, leases: KeptLeases, report: Report, stopping: Callable[[], bool]) -> None:
@@ -80,9 +79,7 @@ class Turns:
         try:
             lease = leases.take(start.key, start.ahead)
         except LeaseholdError as error:
-            if not may_pass(error):
-                raise
-            report(start, first, Result(Ending.AWAY, description=str(error)))
+            report(start, first, self._work.away(error))
             return
         if lease is None:
             self._busy(start, report)
@@ -131,9 +128,7 @@ class Turns:
             try:  # it may have come again; the queue's dead letters have it now
                 self._parking.remove(self._parked_of(held))
             except LeaseholdError as error:
-                if not may_pass(error):
-                    raise
-                return Result(Ending.AWAY, description=str(error))
+                return self._work.away(error)
         return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
 
     def _is_last(self, held: HeldMessage, result: Result) -> bool:
@@ -157,9 +152,7 @@ class Turns:
                 return replace(result, ending=Ending.PARKED) if result.ending is Ending.FAILED else result
             return Result(Ending.PARKED if self._parking.park(parked) else Ending.REPEATED)
         except LeaseholdError as error:
-            if not may_pass(error):
-                raise
-            return Result(Ending.AWAY, description=str(error))
+            return self._work.away(error)
 
     def _put_after(self, parking: ParkedMessages, parked: ParkedMessage, result: Result) -> Result:
         """Keep a message after a try that failed, which `deliveries` counts; the result says for how long."""
@@ -177,9 +170,7 @@ class Turns:
                 if len(some) < len(found):
                     return True
         except LeaseholdError as error:
-            if not may_pass(error):
-                raise
-            turn.report(turn.start, None, Result(Ending.AWAY, description=str(error)))
+            turn.report(turn.start, None, self._work.away(error))
             return False
         return True
 

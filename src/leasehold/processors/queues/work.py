@@ -14,6 +14,7 @@ message and entity. What happens when this thread stops for a minute (or for goo
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from leasehold.clock import Clock
-from leasehold.errors import LeaseholdError, LeaseLost, UsageError, may_pass
+from leasehold.errors import LeaseholdError, LeaseLost, UsageError, is_waited_out
 from leasehold.handlers.calling.calls import HandlerCalls
 from leasehold.handlers.calling.raised import RaisedElsewhere, described
 from leasehold.handlers.columns import columns_of
@@ -39,9 +40,14 @@ from leasehold.sinks.beside.messages.contract import (
     MessageName,
     MessageOutcome,
 )
+from leasehold.told import Told
+
+logger = logging.getLogger(__name__)
 
 _TOGETHER = 0.2
 """Seconds of handling after which what has been handled is committed."""
+_TOLD_AGAIN = 300.0
+"""Seconds until it is said again that something is waited for, in the same words."""
 _DESCRIPTION = 1_000  # characters of an error that a dead letter keeps: the service takes 4,096
 
 
@@ -75,6 +81,9 @@ class Work:
         self._state, self._columns = state, columns_of(state)
         self._settings, self._clock = settings, clock
         self._calls = HandlerCalls(handler, settings.handler_timeout, math.inf)
+        self._told = Told(_TOLD_AGAIN)
+        self.worked = False
+        """Whether a message was applied: from then on, what a person has to mend is waited for."""
 
     def close(self) -> None:
         """End the handler's processes, if it has any."""
@@ -111,6 +120,14 @@ class Work:
             results.append(self.tried(held[len(results)], hold))
         return results
 
+    def away(self, error: LeaseholdError) -> Result:
+        """The result where a store or the sink is waited for, which is said now and then. Else raises the error."""
+        if not is_waited_out(error, worked=self.worked):
+            raise error
+        if self._told.is_news(None, str(error), self._clock.monotonic()):
+            logger.warning("%s; waiting for it", str(error))  # the error would keep the connection alive
+        return Result(Ending.AWAY, description=str(error))
+
     def name_of(self, message: QueueMessage) -> MessageName:
         """What the sink knows a message by."""
         sent = sent_as(message, self._settings.deduplicate_by, self._settings.deduplicate_for)
@@ -132,9 +149,7 @@ class Work:
         except UsageError:
             raise
         except LeaseholdError as error:
-            if not may_pass(error):
-                raise
-            return [Result(Ending.AWAY, description=str(error))]
+            return [self.away(error)]
 
     def _handled(
         self,
@@ -200,6 +215,7 @@ class Work:
         outcomes = self._sink.apply_messages(self._state, changes, self._settings.remember)
         applied = list(takewhile(lambda each: each is MessageOutcome.APPLIED, outcomes))
         results = [Result(Ending.APPLIED)] * len(applied)
+        self.worked = self.worked or bool(applied)
         if len(applied) == len(outcomes):
             return results if last is None else [*results, last]
         overtaken = outcomes[len(applied)] is MessageOutcome.OVERTAKEN

@@ -29,7 +29,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from leasehold.errors import QueueError, QueueUnavailable, lasting
+from leasehold.errors import QueueError, QueueUnavailable, Verdict
 from leasehold.queues.base import NewMessage, QueueMessage
 from leasehold.queues.locks import SHORTEST
 from leasehold.queues.service_bus.lock_checks import service_decides
@@ -274,10 +274,10 @@ class ServiceBusQueue:
             check = "check its name and the credential"
             if isinstance(error, _UNAUTHORIZED):
                 check += ", and the clock of this machine, by which tokens are made and end"
-            raise lasting(QueueUnavailable(f"{self.url}: {error.message} ({check})")) from error
+            raise QueueUnavailable(f"{self.url}: {error.message} ({check})", verdict=Verdict.MEND) from error
         except ServiceBusError as error:
             if NOT_ALLOWED in error.message:
-                raise lasting(QueueUnavailable(f"{self.url}: {error.message} ({_SESSIONS})")) from error
+                raise QueueUnavailable(f"{self.url}: {error.message} ({_SESSIONS})", verdict=Verdict.RESTART) from error
             raise QueueUnavailable(f"{self.url}: {error.message}") from error
 
 

@@ -39,7 +39,7 @@ class BesideRows:
 
     def judge_duplicates(
         self, identities: Identities, plan: fence.Plan, now: float, left_out: Collection[tuple[str, str, int]] = ()
-    ) -> duplicates.Verdict:
+    ) -> duplicates.DuplicatesFound:
         """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for.
 
         `now` is the sink's clock, in seconds since 1970. Events that are `left_out` are neither judged nor remembered.

@@ -72,7 +72,7 @@ Memory = Mapping[str, Seen]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DuplicatesFound:
     """Which events are dropped, and what is to be remembered; the others of rule 8.
 
     `reached` is the time of rule 6 with this batch, None if nobody knows yet. What is from before `forget_before` may
@@ -107,7 +107,7 @@ def among(identities: Identities, events: Collection[tuple[str, str, int]]) -> l
     return _known(identities, lambda event: event in events)
 
 
-def judge(events: Sequence[Known], known: Memory, window: float, reached: int | None, now: int) -> Verdict:
+def judge(events: Sequence[Known], known: Memory, window: float, reached: int | None, now: int) -> DuplicatesFound:
     """Rules 2 to 6, 8 and 9. `known` has what is remembered of the identities of these events.
 
     `reached` is the time that the table has reached before them, and `now` the sink's clock, both in microseconds.
@@ -131,7 +131,7 @@ def judge(events: Sequence[Known], known: Memory, window: float, reached: int | 
             continue
         latest[one.identity] = remembered[one.identity] = Seen(*one.event, time)
         untimely += not timely
-    return Verdict(frozenset(dropped), remembered, untimely, farther, arrival - 2 * span)
+    return DuplicatesFound(frozenset(dropped), remembered, untimely, farther, arrival - 2 * span)
 
 
 def _farther(events: Sequence[Known], reached: int | None, now: int) -> int | None:

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock
-from leasehold.errors import SinkError, SinkUnavailable
+from leasehold.errors import SinkError, SinkUnavailable, Verdict
 from leasehold.sinks.base import Compared, Sink, TableContents
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
@@ -173,10 +173,11 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
             raise SinkError(
                 f"the table {self.spec.name} refused the batch when it was committed: {error}. Nothing of it was "
                 "applied. Make its foreign keys immediate: those that are DEFERRABLE INITIALLY DEFERRED cannot tell "
-                "which event is wrong"
+                "which event is wrong",
+                verdict=Verdict.ROWS,
             ) from error
         except sqlite3.DatabaseError as error:
-            raise SinkError(f"{self._path}: {error}") from error
+            raise SinkError(f"{self._path}: {error}", verdict=Verdict.ROWS) from error
 
     @contextmanager
     def _inner(self) -> Iterator[None]:

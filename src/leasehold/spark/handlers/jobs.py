@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from leasehold.spark.plan.task_errors import as_data
 from leasehold.spark.session.versions import is_connect, to_arrow
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ class ClassicTasks:
         return self._context.defaultParallelism
 
     def each(self, function: Callable[[T], R], values: Sequence[T]) -> list[R]:
-        return self._context.parallelize(values, len(values)).map(function).collect()
+        def called(value: T) -> R:
+            with as_data():
+                return function(value)
+
+        return self._context.parallelize(values, len(values)).map(called).collect()
 
     def sorted_out(
         self,
@@ -82,8 +87,16 @@ class ClassicTasks:
         values: Sequence[T],
         tasks: int,
     ) -> list[R]:
-        parts = self._context.parallelize(values, len(values)).flatMap(split)
-        return parts.partitionBy(tasks, int).mapPartitions(compute).collect()
+        def called(mine: Iterable[tuple[int, P]]) -> Iterable[R]:
+            with as_data():
+                yield from compute(mine)
+
+        def split_up(value: T) -> Iterable[tuple[int, P]]:
+            with as_data():
+                yield from split(value)
+
+        parts = self._context.parallelize(values, len(values)).flatMap(split_up)
+        return parts.partitionBy(tasks, int).mapPartitions(called).collect()
 
 
 def stated_cores(parallelism: str | None) -> int:
@@ -127,16 +140,19 @@ class ConnectTasks:
 def _each(function: Callable[[Any], Any]) -> Any:
     def called(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, value in _numbered(batches):
-            yield _written(number, function(value))
+            with as_data():
+                answer = function(value)
+            yield _written(number, answer)
 
     return called
 
 
 def _split(split: Callable[[Any], Iterable[tuple[int, Any]]]) -> Any:
     def called(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, value in _numbered(batches):
-            for number, part in split(value):
-                yield _written(number, part)
+        with as_data():
+            for _, value in _numbered(batches):
+                for number, part in split(value):
+                    yield _written(number, part)
 
     return called
 
@@ -148,9 +164,10 @@ def _computed(compute: Callable[[Iterable[tuple[int, Any]]], Iterable[Any]]) -> 
         parts: dict[int, list[tuple[int, Any]]] = {}
         for number, part in _numbered(batches):
             parts.setdefault(number, []).append((number, part))
-        for number, mine in parts.items():
-            for answer in compute(mine):
-                yield _written(number, answer)
+        with as_data():
+            for number, mine in parts.items():
+                for answer in compute(mine):
+                    yield _written(number, answer)
 
     return called
 

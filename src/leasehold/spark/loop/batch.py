@@ -70,6 +70,7 @@ class MicroBatch:
         level_of: Callable[[str, str], int | None],
         meet: Callable[[MetTable], None],
         stopping: Callable[[BaseException], bool] = lambda error: False,
+        waits_for_people: Callable[[], bool] = lambda: False,
         tell: Callable[[Notice], None] = lambda notice: None,
         name: str = "",
         salvage: Callable[[Callable[[Order], Evaluated]], Evaluated] | None = None,
@@ -84,7 +85,7 @@ class MicroBatch:
         self.tell = tell
         """Publishes a notice of what is done with the batch."""
         self._order, self._jobs, self._meet, self._stopping = order, jobs, meet, stopping
-        self._name, self._salvage = name, salvage
+        self._name, self._salvage, self._waits_for_people = name, salvage, waits_for_people
         self._saved: Evaluated | None = None
         self._applied: list[MetTable] = []
         self._computing: float | None = None  # seconds
@@ -213,6 +214,6 @@ class MicroBatch:
             failure = Failure(FailureKind.AWAY, error.verdict)
         if self._stopping(error):
             failure = replace(failure, kind=FailureKind.STOPPED)
-        if failure.kind in ABANDONED:
+        if failure.kind in ABANDONED or (failure.kind is FailureKind.MEND and self._waits_for_people()):
             self.failure = failure
         return self.failure is not None

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from leasehold.errors import LeaseholdError, is_transient
+from leasehold.errors import LeaseholdError, is_waited_out
 from leasehold.sinks.base import LevelOf
 from leasehold.spark.plan.share import Share
 from leasehold.spark.table.of_loop import MetTable
@@ -61,9 +61,15 @@ def take_session(table: object, spark: SparkSession) -> None:
 
 
 class Between:
-    """The moments between a loop's batches. `tie` ties the consumer group to the table, or refuses it."""
+    """The moments between a loop's batches. `tie` ties the consumer group to the table, or refuses it.
 
-    def __init__(self, table: object, share: Share, tie: Callable[[MetTable], None]) -> None:
+    `worked` says whether the loop has recorded a batch.
+    """
+
+    def __init__(
+        self, table: object, share: Share, tie: Callable[[MetTable], None], worked: Callable[[], bool]
+    ) -> None:
+        self._worked = worked
         self._table = table if isinstance(table, HandlesEvents) else None
         self._share, self._tie = share, tie
         if self._table is not None:
@@ -79,7 +85,7 @@ class Between:
         try:
             self._tie(self._table.met_by_loop)
         except LeaseholdError as error:
-            if not is_transient(error):
+            if not is_waited_out(error, worked=self._worked()):
                 raise
             logger.info("parked events wait: %s", error)
             return

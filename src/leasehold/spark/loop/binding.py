@@ -11,7 +11,7 @@ import logging
 import threading
 from functools import partial
 
-from leasehold.errors import AlreadyInUse, ConfigError, StoreUnavailable
+from leasehold.errors import AlreadyInUse, ConfigError, StoreError, Verdict
 from leasehold.model import ConsumerGroup
 from leasehold.spark.loop.pace import AWAY
 from leasehold.spark.plan.share import Share
@@ -64,7 +64,9 @@ class Binding:
                 tie(self._share.group, self._share.checkpoints, self._share.options.pipeline)
                 self._tied = True
                 outage.note(None)
-            except StoreUnavailable as error:
+            except StoreError as error:
+                if error.verdict is not Verdict.PASSES:
+                    raise
                 outage.note(error)
                 if stop.wait(AWAY):
                     return False

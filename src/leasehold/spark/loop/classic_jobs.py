@@ -25,6 +25,7 @@ from leasehold.spark.loop.driver_reads import DriverReads, check_wanted
 from leasehold.spark.loop.orders import Order, Receipt, TaskOrder, check_receipts, task_order
 from leasehold.spark.loop.tasks import ReadSpec, Tally, receipt_of, run_task, set_aside_imports
 from leasehold.spark.plan.row_wise import is_always_empty
+from leasehold.spark.plan.task_errors import as_data
 from leasehold.spark.session.versions import to_arrow
 
 if TYPE_CHECKING:
@@ -127,6 +128,10 @@ def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]], *, pack: bool
     """The function of a task that finds its order in the job's local property."""
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with as_data():
+            yield from read_order(numbers)
+
+    def read_order(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         text = context.getLocalProperty(ORDER) if context is not None else None
         if text is None:

@@ -128,11 +128,11 @@ class Engine:
         )
         self.jobs, self.settings, self.stop, self.notices = jobs, settings, stop, notices
         self.report = report
-        self._noted = NotedEvents(table, self.share.hub.identity)
-        self.binding = Binding(self.share, checked=checked)
-        self.between = Between(table, self.share, self.binding.meet)
-        self.watch = Watch(jobs, self.share.clock, settings, stop)
         self.counts = Counts()
+        self._noted = NotedEvents(table, self.share.hub.identity, lambda: self.counts.ever_applied)
+        self.binding = Binding(self.share, checked=checked)
+        self.between = Between(table, self.share, self.binding.meet, lambda: self.counts.ever_applied)
+        self.watch = Watch(jobs, self.share.clock, settings, stop)
         self._pace, self._rng = Pace(self.share.clock), rng
         self._last_good: tuple[EventRange, ...] = ()
         self._said_waiting = 0.0
@@ -166,6 +166,14 @@ class Engine:
                 self.feed.write()
             except LeaseholdError as error:
                 logger.warning("what was committed last is not recorded, and will be read once more: %s", error)
+
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether this run waits until a person has mended what keeps its batches from being written.
+
+        Not before its first batch: what is refused at the start is told at once. Nor where it has an end to come to.
+        """
+        return self.counts.ever_applied and not self.settings.available_now
 
     def now(self) -> float:
         """Seconds of the clock that batches are timed by."""
@@ -231,7 +239,7 @@ class Engine:
     def again(self, failure: Failure, planned: Planned) -> None:
         """Plan the events of a batch again; first wait where something is away. Raises as `plan_again`."""
         plan_again(failure, planned.ranges, self.feed, self.share)
-        if failure.kind in (FailureKind.AWAY, FailureKind.LOST):
+        if failure.kind in (FailureKind.AWAY, FailureKind.MEND, FailureKind.LOST):
             self.pause(failure.message)
 
     def pause(self, message: str) -> None:

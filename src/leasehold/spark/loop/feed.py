@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from leasehold.backoff import Backoff
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import StoreError
 from leasehold.hubs.base import owner_reads
 from leasehold.model import EventRange, PartitionProperties
 from leasehold.notices import EventsLost
@@ -265,7 +265,7 @@ class Feed:
         """Who owns these partitions by their records, for people."""
         try:
             records = self._share.ownership.list_ownership(self._share.group).records
-        except StoreUnavailable as error:
+        except StoreError as error:
             return str(error)
         mine, me = set(self._share.held()), str(self._share.manager.owner_id)
         owners = {r.owner_id for r in records if r.partition in partitions and r.owner_id and r.owner_id != me}

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from leasehold.errors import SparkEnded
 from leasehold.spark.loop.orders import Order, Receipt, task_order
 from leasehold.spark.loop.tasks import ReadSpec, Tally, run_task, set_aside_imports
+from leasehold.spark.plan.task_errors import as_data
 from leasehold.spark.session.keeping import keep_open
 from leasehold.spark.session.versions import is_connect
 
@@ -160,8 +161,9 @@ def _by_text(spec: ReadSpec, text: str) -> Any:
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         set_aside_imports()
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from run_task(spec, task_order(text, number), Tally({}, {}, []))
+        with as_data():
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    yield from run_task(spec, task_order(text, number), Tally({}, {}, []))
 
     return read

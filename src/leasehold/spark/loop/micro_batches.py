@@ -245,6 +245,7 @@ class MicroBatches:
             level_of=engine.share.level_of,
             meet=engine.binding.meet,
             stopping=lambda error: self._ends_early(current, error),
+            waits_for_people=lambda: engine.waits_for_people,
             tell=self.notices.publish,
             name=source.pipeline or engine.share.group.name,
             salvage=partial(self._salvaged, engine) if rejects else None,
@@ -285,7 +286,8 @@ class MicroBatches:
 
     def _again(self, failure: Failure, current: _Current, engine: Engine) -> None:
         engine.failed(failure, current.planned)
-        if failure.kind is FailureKind.LOST or (failure.kind is FailureKind.AWAY and not self._waits):
+        waited = failure.kind in (FailureKind.AWAY, FailureKind.MEND)
+        if failure.kind is FailureKind.LOST or (waited and not self._waits):
             self._waits = True
             logger.warning("a batch is not written, and comes again until it is: %s", failure.message)
         engine.again(failure, current.planned)

@@ -10,10 +10,10 @@ table would move its watermark past the event, with nothing that tells of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
-from leasehold.errors import LeaseholdError, UsageError, is_transient
+from leasehold.errors import LeaseholdError, UsageError, is_waited_out
 from leasehold.printable import excerpt
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.spark.loop.orders import Order
@@ -32,9 +32,13 @@ class KnowsNoted(Protocol):
 
 
 class NotedEvents:
-    """The noted events of a hub in `table`: none, where no table is known, or it skips none. For one thread."""
+    """The noted events of a hub in `table`: none, where no table is known, or it skips none. For one thread.
 
-    def __init__(self, table: object, hub: str) -> None:
+    `worked` says whether the loop has recorded a batch.
+    """
+
+    def __init__(self, table: object, hub: str, worked: Callable[[], bool]) -> None:
+        self._worked = worked
         self._table = table if isinstance(table, KnowsNoted) else None
         self._hub = hub
         self._known: Mapping[str, frozenset[int]] = {}
@@ -46,7 +50,7 @@ class NotedEvents:
         try:
             self._known = self._table.noted(self._hub)
         except LeaseholdError as error:
-            if not is_transient(error):
+            if not is_waited_out(error, worked=self._worked()):
                 raise
             logger.info("which events are to be skipped cannot be asked: %s", error)
         return self._known

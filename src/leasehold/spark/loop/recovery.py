@@ -15,6 +15,9 @@ from leasehold.spark.loop.orders import describe
 from leasehold.spark.plan.failures import Failure, FailureKind
 from leasehold.spark.plan.share import Share
 
+LONGEST_ERROR = 500
+"""How many characters of an error are kept with the partitions that it ended the work on."""
+
 
 def plan_again(failure: Failure, ranges: Sequence[EventRange], feed: Feed, share: Share) -> None:
     """Give the batch of these ranges back, with what has been learned from its failure.
@@ -31,6 +34,9 @@ def plan_again(failure: Failure, ranges: Sequence[EventRange], feed: Feed, share
             f"{failure.message}. Give Spark more memory (spark.driver.memory, spark.executor.memory), or let the "
             "transform pass it over"
         )
+    elif failure.kind is FailureKind.MEND:
+        for one in ranges:
+            share.manager.put_on_record(one.partition, one.owner_level, failure.message[:LONGEST_ERROR])
     feed.give_back()
 
 

@@ -9,6 +9,7 @@ within `stop_timeout` and the time of two writes; where cancelled jobs go on, wi
         ▲          │ failed     │ failed
         └──────────┴────────────┘   taken, too large, away, lost: planned again (recovery.py)
                    │                computing: again, then the events are looked for (poison.py)
+                   │                to be mended: again, once a batch of this run has been recorded
                    │                unknown: again; then the partitions become suspects
                    └─ permanent: the end
 
@@ -25,7 +26,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, Verdict
 from leasehold.logs import about
 from leasehold.model import EventRange
 from leasehold.notices import BatchDone
@@ -34,19 +35,18 @@ from leasehold.spark.loop.engine import ATTEMPTS, BatchFailed, Engine, Planned, 
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.orders import Order, describe
 from leasehold.spark.loop.poison import TooMuchPoison
-from leasehold.spark.loop.recovery import give_up
+from leasehold.spark.loop.recovery import LONGEST_ERROR, give_up
 from leasehold.spark.loop.watch import LOOK, Watched
 from leasehold.spark.loop.worker import Worker
 from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
 
 logger = logging.getLogger(__name__)
 
-LONGEST_ERROR = 500
-"""How many characters of an error are kept with the partitions that it ended the work on."""
-
 
 class Stalled(LeaseholdError):
     """Ranges that made no progress for the stall timeout, whose jobs have been cancelled."""
+
+    verdict = Verdict.ROWS
 
     def __init__(self, ranges: tuple[EventRange, ...]) -> None:
         self.ranges = ranges
@@ -191,7 +191,8 @@ class BatchRunner:
             return
         failure = sort_failure(error, computing=computing)
         engine.failed(failure, ahead.planned)
-        if failure.kind is FailureKind.PERMANENT:
+        refused = failure.kind is FailureKind.MEND and not engine.waits_for_people
+        if failure.kind is FailureKind.PERMANENT or refused:
             raise BatchFailed(f"{failure.message} (batch: {describe(ahead.ranges)})") from error
         if failure.kind is FailureKind.COMPUTING:
             self._computing(failure, ahead)

@@ -1,7 +1,7 @@
 """What a failed batch is to be followed by: pure.
 
-Owns the sorting of failures. Spark hands on errors of its tasks as text with a traceback: where a task raised an error
-of ours, what that says of a partition is read back from its words. An event's own text, line breaks and all, may stand
+Owns the sorting of failures. What an error of ours asks for is its verdict; a task's comes as data (`task_errors.py`).
+What Spark, Python or Java says of its own is known by its words. An event's own text, line breaks and all, may stand
 in an error of Spark's or Python's that tells of it, and decides nothing: it comes behind the name of that error, and
 what is looked for here is that name, or comes before it.
 
@@ -9,11 +9,12 @@ what is looked for here is that name, or comes before it.
     TOO_LARGE  the events weigh more than a batch may: plan again, knowing what they weigh
     GONE       events are gone: the end, or planned again without them
     AWAY       a hub, store or database is away: wait, holding on to what is held
+    MEND       a person has to mend something: the end, or, in a run that has worked, as AWAY
     LOST       a worker or memory was lost: plan half as many events
     COMPUTING  an event cannot be computed: tried again, then looked for
-    PERMANENT  the same would fail the same way: the end
+    PERMANENT  the same would fail the same way until this process starts again: the end
     STOPPED    the loop was told to stop, and Spark ends, or the jobs of the batch were cancelled: nothing is wrong
-    UNKNOWN    anything else: tried again, a few times
+    UNKNOWN    anything else: tried again, a few times; then only its partitions are, later
 """
 
 from __future__ import annotations
@@ -22,21 +23,15 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from leasehold import errors
 from leasehold.backoff import Backoff
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, NotTheOwner, RangeTooLarge, Verdict
+from leasehold.spark.plan.task_errors import error_of
 
 LONGEST_PAUSE = 30.0
 """Seconds between two tries, at most."""
-_RAISED = re.compile(r"leasehold\.errors\.(\w+): (.*)")
 _TRACEBACK = re.compile(
     r"^(?:[^\[\n]*PythonException: )?(?:\[PYTHON_EXCEPTION\] An exception was thrown from the Python worker:\s+)?"
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?P<raised>.*)",
-    re.MULTILINE,
-)
-_CHAINED = re.compile(
-    r"^(?:The above exception was the direct cause of the following exception|"
-    r"During handling of the above exception, another exception occurred):\n\n(?=Traceback )",
     re.MULTILINE,
 )
 _QUOTING = re.compile(
@@ -46,9 +41,6 @@ _QUOTING = re.compile(
     r"Exception Group Traceback "
 )
 """Names of errors that may quote an event, such as `[CAST_INVALID_INPUT] The value 'x' …`."""
-_PARTITION = re.compile(r"^partition (.+?): ")
-_TOO_LARGE = re.compile(r": (\d+) events have (\d+) bytes")
-_LEVEL = re.compile(r"at owner level (\d+)")
 _WORKER_LOST = re.compile(
     r"ExecutorLostFailure|Python worker (?:exited unexpectedly|failed to connect)|OutOfMemoryError|"
     r"Lost task .*(?:worker lost|killed by driver)|FetchFailed|MetadataFetchFailed|No space left|"
@@ -59,14 +51,6 @@ _CAUSED_BY = re.compile(r"^Caused by: (?:org\.apache\.spark\.[\w.]+: )?")
 _NO_SPACE = re.compile(r"OSError: \[Errno 28\]")
 _NOT_INSTALLED = re.compile(
     r"ModuleNotFoundError: No module named '(leasehold|pyarrow)['.]|[\w.]+: \[PACKAGE_NOT_INSTALLED\] (\w+)"
-)
-_CERTAIN = (
-    errors.UsageError,
-    errors.KeyFromTwoPartitions,
-    errors.OwnerLevelWentBack,
-    errors.EndWentBack,
-    errors.EventsMissing,
-    errors.StaleBatch,
 )
 _CANCELLED = re.compile(
     r"\b(?:SPARK_JOB_CANCELLED|OPERATION_CANCELED)\b|\bJob \d+ cancelled\b|"
@@ -82,11 +66,22 @@ class FailureKind(StrEnum):
     TOO_LARGE = "too large"
     GONE = "gone"
     AWAY = "away"
+    MEND = "mend"
     LOST = "lost"
     COMPUTING = "computing"
     PERMANENT = "permanent"
     STOPPED = "stopped"
     UNKNOWN = "unknown"
+
+
+_OF_OURS = {
+    Verdict.PASSES: FailureKind.AWAY,
+    Verdict.MEND: FailureKind.MEND,
+    Verdict.RESTART: FailureKind.PERMANENT,
+    Verdict.ROWS: FailureKind.UNKNOWN,
+    Verdict.TAKEN: FailureKind.TAKEN,
+    Verdict.GONE: FailureKind.GONE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +101,11 @@ def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
     But a job that was cancelled, by a watch or in Spark's UI, says nothing of its rows.
     """
     if isinstance(error, LeaseholdError):
-        return _of_ours(type(error), str(error))
+        return _of_ours(error)
     text = str(error)
     said_of_itself, raised = _without_events(text)
-    if ours := _RAISED.match(raised):
-        found = getattr(errors, ours[1], None)
-        if isinstance(found, type) and issubclass(found, LeaseholdError):
-            return _of_ours(found, ours[2].strip())
+    if (ours := error_of(raised)) is not None:
+        return _of_ours(ours)
     if missing := _NOT_INSTALLED.match(raised):
         return Failure(
             FailureKind.PERMANENT,
@@ -135,35 +128,22 @@ def tells_of_cancelling(text: str) -> bool:
 def _without_events(text: str) -> tuple[str, str]:
     """What an error's text says before any event's text can come; and the error that a Python task raised, or "".
 
-    Of a chain of Python's errors that is the last one of ours, or else the first. An event whose own text has such a
-    chain, as a log of Leasehold may, cannot be told from it.
+    Of a chain of Python's errors that is the first: ours has none before it.
     """
     quoting, traceback = _QUOTING.search(text), _TRACEBACK.search(text)
     if traceback is None or (quoting is not None and quoting.start() < traceback.start()):
         return (text if quoting is None else text[: quoting.start()]), ""
-    raised = traceback["raised"]
-    for link in _CHAINED.finditer(text, traceback.end()):
-        following = _TRACEBACK.match(text, link.end())
-        if following is not None and _RAISED.match(following["raised"]):
-            raised = following["raised"]
-    return text[: traceback.start()], raised
+    return text[: traceback.start()], traceback["raised"]
 
 
-def _of_ours(error: type[LeaseholdError], message: str) -> Failure:
-    partition = found[1] if (found := _PARTITION.search(message)) else ""
-    if issubclass(error, errors.PartitionTaken):
-        level = int(found[1]) if (found := _LEVEL.search(message)) else 0
-        return Failure(FailureKind.TAKEN, message, partition, level)
-    if issubclass(error, errors.RangeTooLarge):
-        size = _TOO_LARGE.search(message)
-        return Failure(
-            FailureKind.TOO_LARGE, message, partition, mean_bytes=int(size[2]) / int(size[1]) if size else 0.0
-        )
-    if issubclass(error, errors.DataLoss):
-        return Failure(FailureKind.GONE, message, partition)
-    if error in errors.TRANSIENT:
-        return Failure(FailureKind.AWAY, message, partition)
-    return Failure(FailureKind.PERMANENT if issubclass(error, _CERTAIN) else FailureKind.UNKNOWN, message, partition)
+def _of_ours(error: LeaseholdError) -> Failure:
+    message = str(error)
+    if isinstance(error, RangeTooLarge):
+        return Failure(FailureKind.TOO_LARGE, message, error.partition, mean_bytes=error.size / error.events)
+    kind = _OF_OURS[error.verdict]
+    if isinstance(error, NotTheOwner):
+        return Failure(kind, message, error.partition, getattr(error, "owner_level", 0))
+    return Failure(kind, message)
 
 
 def _line_of(pattern: re.Pattern[str], text: str) -> str:

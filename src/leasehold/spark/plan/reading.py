@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from leasehold.combinations import is_mixed
-from leasehold.errors import DataLoss, EndWentBack, HubError, ReaderDisconnected
+from leasehold.errors import DataLoss, EndWentBack, HubError, ReaderDisconnected, Verdict
 from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.base import owner_reads
 from leasehold.model import Checkpoint, Ownership
@@ -71,7 +71,8 @@ def shared_hub(url: str, identity: str) -> Hub:
     hub.close()
     raise HubError(
         f"{url}: the hub was deleted and made anew since its ranges were planned (it was {identity}, and is {found}). "
-        "Start again to read the new one, which is another hub."
+        "Start again to read the new one, which is another hub.",
+        verdict=Verdict.RESTART,
     )
 
 
@@ -149,6 +150,7 @@ def pause_before_reading_on(
     """Pause once more before a range is read on. Raises `error` where none of `pauses` is left."""
     seconds = next(pauses, None)
     if seconds is None:
+        error.verdict = Verdict.ROWS  # nobody has taken it, as far as the stores know: its partition is tried later
         raise error
     pause(seconds * (0.5 + random.random()))
 

@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 
 from leasehold.balancing.hand_over import HandOverStep, owner_step
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import HubUnavailable, LeaseholdError, MissingDependency, SinkError, StoreUnavailable, UsageError
+from leasehold.errors import HubError, LeaseholdError, MissingDependency, SinkError, StoreError, is_waited_out
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.listening import Address
@@ -137,6 +137,7 @@ class Share:
             "nothing is read, and what is held stays held, while the hub is away: %s",
             "the hub is there again",
         )
+        self._hub_answered = False
         self._end_unknown = Outage(
             logger, "cannot tell whether all is consumed: %s", "whether all is consumed can be told again"
         )
@@ -168,7 +169,7 @@ class Share:
     def held(self, *, asked: bool = True) -> dict[str, Plannable]:
         """What is held and trusted now, and where it starts; `asked`: also what others have asked for.
 
-        Raises the `UsageError` that keeps this instance from working, if there is one: also that nothing is left of a
+        Raises what keeps this instance from working, if there is one: also that nothing is left of a
         fixed share.
         """
         if self._taken and self._taken.keys() >= set(self.options.partitions or ()):
@@ -178,7 +179,7 @@ class Share:
 
     def trusts(self, partition: str, owner_level: int) -> bool:
         """Whether the partition is held at this level, and trusted now. From any thread."""
-        with suppress(UsageError):  # what keeps this instance from working
+        with suppress(LeaseholdError):  # what keeps this instance from working
             hold = self.manager.held().get(partition)
             return hold is not None and hold.owner_level == owner_level
         return False
@@ -199,7 +200,9 @@ class Share:
         )
         try:
             self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
-        except StoreUnavailable as error:
+        except StoreError as error:
+            if not is_waited_out(error, worked=True):
+                raise
             self._checkpoints_wait.note(error)
             return False
         if due:
@@ -239,10 +242,13 @@ class Share:
         """What the hub has of each partition now; None while it is away, which is said once."""
         try:
             known = self.hub.partition_properties()
-        except HubUnavailable as error:
+        except HubError as error:
+            if not is_waited_out(error, worked=self._hub_answered):
+                raise
             self._hub_away.note(error)
             return None
         self._hub_away.note(None)
+        self._hub_answered = True
         return known
 
     def ends(self) -> dict[str, int]:
@@ -259,7 +265,9 @@ class Share:
             listed = self.checkpoints.list_checkpoints(self.group)
             reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in listed}
             begins = {p: known.begin for p, known in self.hub.partition_properties().items()}
-        except (StoreUnavailable, HubUnavailable) as error:
+        except (StoreError, HubError) as error:
+            if not is_waited_out(error, worked=True):
+                raise
             self._end_unknown.note(error)
             return sorted(ends)
         self._end_unknown.note(None)

@@ -49,6 +49,7 @@ from leasehold.spark.plan.options import (
     require_stores,
 )
 from leasehold.spark.plan.reading import ReadFor, read_ranges, reads_for
+from leasehold.spark.plan.task_errors import as_data
 from leasehold.spark.session.daemon import hush_this_worker
 from leasehold.spark.session.endings import say_nothing_of_a_closed_socket
 from leasehold.spark.stream.live import LiveStream
@@ -119,15 +120,16 @@ def _read(
     options: SourceOptions, partition: InputPartition, read_for: ReadFor | None = None
 ) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, Task)
-    return read_ranges(
-        options.hub,
-        partition.ranges,
-        options.columns,
-        batch_rows=options.batch_rows,
-        fail_on_data_loss=options.fail_on_data_loss,
-        identity=partition.hub,
-        read_for=read_for,
-    )
+    with as_data():
+        yield from read_ranges(
+            options.hub,
+            partition.ranges,
+            options.columns,
+            batch_rows=options.batch_rows,
+            fail_on_data_loss=options.fail_on_data_loss,
+            identity=partition.hub,
+            read_for=read_for,
+        )
 
 
 class BatchReader(DataSourceReader):

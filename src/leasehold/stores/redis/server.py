@@ -37,7 +37,7 @@ from redis.retry import Retry
 
 from leasehold.backends import masked, say_unverified, unknown_option
 from leasehold.environment import secret_from
-from leasehold.errors import ConfigError, StoreError, StoreUnavailable, lasting
+from leasehold.errors import ConfigError, StoreError, StoreUnavailable, Verdict
 from leasehold.model import ConsumerGroup
 from leasehold.printable import shortened
 from leasehold.server_urls import bad_url, check_server_url
@@ -303,8 +303,8 @@ class RedisServer:
         try:
             yield
         except exceptions.AuthenticationError as error:
-            raise lasting(
-                StoreUnavailable(f"{self.shown}: {error} (check the user and password in the URL or in {PASSWORD})")
+            raise StoreUnavailable(
+                f"{self.shown}: {error} (check the user and password in the URL or in {PASSWORD})", verdict=Verdict.MEND
             ) from error
         except exceptions.TimeoutError as error:
             raise StoreUnavailable(

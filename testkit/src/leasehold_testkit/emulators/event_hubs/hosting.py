@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
-from leasehold.errors import LeaseholdError, is_transient
+from leasehold.errors import LeaseholdError, Verdict
 from leasehold_testkit.emulators.amqp.conditions import INTERNAL_ERROR, NOT_FOUND, SERVER_BUSY, AmqpError
 from leasehold_testkit.emulators.amqp.messages import Message, StoredMessage
 from leasehold_testkit.emulators.event_hubs.addresses import Start
@@ -99,4 +99,4 @@ class HostedHub:
         except KeyError as error:
             raise AmqpError(NOT_FOUND, f"the hub {self.name} has no partition {error.args[0]!r:.60}") from error
         except LeaseholdError as error:
-            raise AmqpError(SERVER_BUSY if is_transient(error) else INTERNAL_ERROR, str(error)) from error
+            raise AmqpError(SERVER_BUSY if error.verdict is Verdict.PASSES else INTERNAL_ERROR, str(error)) from error

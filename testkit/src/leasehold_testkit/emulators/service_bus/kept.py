@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from leasehold.errors import ConfigError, StoreUnavailable, lasting
+from leasehold.errors import ConfigError, StoreUnavailable, Verdict
 from leasehold.sqlite_file import DatabaseFile
 from leasehold_testkit.emulators.service_bus.content import content_of
 from leasehold_testkit.emulators.service_bus.settings import QueueSettings
@@ -137,7 +137,7 @@ class KeptQueues:
             row = connection.execute("SELECT incarnation FROM server").fetchone()
             if row is None or row[0] != self._incarnation:
                 what = "another server has taken this file over; this one serves it no more"
-                raise lasting(StoreUnavailable(f"{self.path}: {what}"))
+                raise StoreUnavailable(f"{self.path}: {what}", verdict=Verdict.MEND)
             yield connection
 
 
