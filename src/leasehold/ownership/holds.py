@@ -100,6 +100,9 @@ class Holds:
                     if hold is None or hold.owner_level != record.owner_level:
                         continue
                     if now < hold.trusted_until:
+                        ours = hold.record
+                        if hold.blameless:  # what it is to say is not written down yet
+                            record = replace(record, claimed_at=ours.claimed_at, failures=ours.failures)
                         holds[record.partition] = replace(hold, record=record, trusted_until=trusted_until)
                     else:
                         lapsed[record.partition] = hold
@@ -118,13 +121,20 @@ class Holds:
             self._dropped.update(dropped)
         return dropped
 
-    def let_go(self, partition: str, owner_level: int, error: str = "", *, blameless: bool = False) -> bool:
-        """Put a partition on its way out. Returns whether it was held and trusted at that level."""
+    def let_go(self, partition: str, owner_level: int, error: str = "", *, stands_at: int | None = None) -> bool:
+        """Put a partition on its way out. Returns whether it was held and trusted at that level.
+
+        `stands_at`: the `error` is blameless, and the checkpoint stands there until a person has mended that.
+        """
         with self._lock:
             hold = self._holds.get(partition)
             if hold is None or hold.owner_level != owner_level or self._clock.monotonic() >= hold.trusted_until:
                 return False
-            self._leaving[partition] = replace(self._holds.pop(partition), error=error, blameless=blameless)
+            record = self._holds.pop(partition).record
+            if stands_at is not None:
+                failures = record.failures if stands_at <= record.claimed_at else 0  # the record counts from there on
+                record = replace(record, claimed_at=stands_at, failures=failures)
+            self._leaving[partition] = replace(hold, record=record, error=error, blameless=stands_at is not None)
             return True
 
     def give_up(self, partition: str, owner_level: int, error: str) -> bool:

@@ -32,6 +32,7 @@ If a store hangs in a renewal, `held` still shrinks on time, since trust is comp
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -175,13 +176,16 @@ class PartitionManager:
         before, self._last_progress = self._last_progress, self._parts.clock.monotonic()
         return self._last_progress - before > self.settings.stall_timeout
 
-    def let_go(self, partition: str, owner_level: int, error: str = "") -> bool:
+    def let_go(self, partition: str, owner_level: int, error: str = "", *, blameless: bool = False) -> bool:
         """Give up a partition whose work has ended: to the asker, or free for the instance whose share it is.
 
         Its checkpoint must have been recorded. The next cycle, which then comes at once, writes it down. `error`
-        says what made it impossible to go on. Returns whether the partition was held and trusted at that level.
+        says what made it impossible to go on; `blameless`: that a person has to mend, so it is no bad end. Returns
+        whether the partition was held and trusted at that level.
         """
-        gone = self._holds.let_go(partition, owner_level, error)
+        place = self._acquisition.place_of(partition) if blameless else None
+        stands_at = None if place is None else place.sequence_number
+        gone = self._holds.let_go(partition, owner_level, error, stands_at=stands_at)
         self.attention.set()
         return gone
 
@@ -192,13 +196,13 @@ class PartitionManager:
         claims it again in the next cycle, which comes at once, unless another has.
         """
         hold, place = self._holds.all().get(partition), self._acquisition.place_of(partition)
-        told = error, -1 if place is None else place.sequence_number
+        told = _without_figures(error), -1 if place is None else place.sequence_number
         if hold is None or hold.owner_level != owner_level or self._on_record.get(partition) == told:
             return
-        said = hold.record.last_error == error and place is not None and stands_still(hold.record, place)
-        if said or self._holds.let_go(partition, owner_level, error, blameless=True):
+        same = _without_figures(hold.record.last_error) == told[0]
+        said = same and place is not None and stands_still(hold.record, place)
+        if said or self.let_go(partition, owner_level, error, blameless=True):
             self._on_record[partition] = told
-            self.attention.set()
 
     def give_up(self, partition: str, owner_level: int, error: str) -> bool:
         """Give up a partition whose work hangs or has failed, also if trust in it has run out meanwhile.
@@ -408,3 +412,8 @@ class PartitionManager:
             self._cycles.tell_trouble("acquiring nothing", error)
             return False
         return True
+
+
+def _without_figures(said: str) -> str:
+    """A message without what may be another each time, such as how much room is left on a disk."""
+    return re.sub(r"\d+", "", said)

@@ -23,11 +23,13 @@ WITH things AS (
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
   WHERE relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND nspname NOT LIKE 'pg\\_%%' AND nspname <> 'information_schema'
   UNION ALL SELECT quote_ident(nspname), nspname, nspname = %(schema)s, 'SCHEMA ',
-    ARRAY(SELECT r FROM unnest(ARRAY['USAGE', 'CREATE']) AS r WHERE NOT has_schema_privilege(n.oid, r))
+    CASE
+      WHEN NOT has_schema_privilege(n.oid, 'USAGE') THEN ARRAY['USAGE']
+      WHEN NOT has_schema_privilege(n.oid, 'CREATE') THEN ARRAY['CREATE'] ELSE '{}' END
   FROM pg_namespace AS n
   UNION ALL SELECT quote_ident(d), d, true, 'DATABASE ',
     ARRAY(SELECT r FROM unnest(ARRAY['TEMPORARY']) AS r WHERE NOT has_database_privilege(d::name, r))
-  FROM current_database()::text AS d
+  FROM (SELECT current_database()::text) AS here (d)
 ), told AS (
   SELECT *, rank() OVER (ORDER BY length(word) DESC, ours DESC) AS place FROM things
   WHERE strpos(%(said)s, word) > 0 AND lacks <> '{}'

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from leasehold.errors import LeaseholdError, PipelineFailed, SparkEnded
+from leasehold.errors import LeaseholdError, PipelineFailed, SparkEnded, Verdict
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices
 from leasehold.operations.clearing import Clearing
@@ -175,7 +175,10 @@ class PipelineRun:
         try:
             BatchRunner(engine, evaluation, partial(self._write, engine)).run()
         except BatchFailed as error:
-            if not engine.stop.is_set():
+            if error.verdict is Verdict.MEND:
+                for partition, held in engine.share.held().items():  # which is no bad end of theirs
+                    engine.share.manager.put_on_record(partition, held.owner_level, str(error)[:LONGEST_ERROR])
+            elif not engine.stop.is_set():
                 errors = dict.fromkeys(engine.share.held(), str(error)[:LONGEST_ERROR])
             raise
         except LeaseholdError as error:

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 
-from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, Verdict, is_waited_out
+from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, Verdict
 from leasehold.hubs.base import KeepsReceivers, offset_of, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
@@ -316,9 +316,9 @@ class PartitionWork:
         """See `PartitionManager.put_on_record`."""
         self._shared.manager.put_on_record(self.partition, self.owner_level, error)
 
-    def let_go(self, error: str = "") -> bool:
-        """Give the partition up. Returns whether it was ours."""
-        return self._shared.manager.let_go(self.partition, self.owner_level, error)
+    def let_go(self, error: str = "", *, blameless: bool = False) -> bool:
+        """Give the partition up; `blameless`: no poison, but what a person has to mend. Returns whether it was ours."""
+        return self._shared.manager.let_go(self.partition, self.owner_level, error, blameless=blameless)
 
     def end(self) -> None:
         """The work has ended."""
@@ -353,20 +353,21 @@ class PartitionWork:
     def _try_recording(self, place: Place) -> bool:
         """Write a checkpoint. Returns whether it is decided: written, not ours to write, or not to be tried again.
 
-        A store that is away is tried again for as long as the partition is held, and so is one that a person has to
-        mend, such as a right that was taken; any other that refuses, as often as a handler that fails.
+        A store that is away is tried again for as long as the partition is held; what no waiting mends, a right that
+        was taken or a container that was deleted, as often as a handler that fails.
         """
         try:
             self._record(place)
         except LeaseholdError as error:
             self._trouble = error
             self._shared.report(error, self.partition)
-            waited = is_waited_out(error, worked=True)
-            pause = self._recording.failed(self._account.recorded.sequence_number, transient=waited)
+            passes = error.verdict is Verdict.PASSES
+            pause = self._recording.failed(self._account.recorded.sequence_number, transient=passes)
             if pause is None:
                 self.unrecordable = StoreError(
                     f"partition {self.partition} is given up: its checkpoint could not be written "
-                    f"{self._shared.delivery.attempts} times in a row ({described(error)})"
+                    f"{self._shared.delivery.attempts} times in a row ({described(error)})",
+                    verdict=error.verdict,
                 )
                 return True
             self._checkpoint_not_before = self._clock.monotonic() + pause

@@ -176,7 +176,8 @@ class Pump:
                     work.record_owed()
                 case EndingStep.RELINQUISH:
                     gave_up = ended.reason is StopReason.FAILED and ended.error is not None
-                    work.let_go(described(ended.error) if gave_up and ended.error else "")
+                    said = described(ended.error) if gave_up and ended.error else ""
+                    work.let_go(said, blameless=ended.error is not None and verdict_of(ended.error) is Verdict.MEND)
                 case _:
                     logger.warning("partition %s: no checkpoint, since the stop handler failed", work.partition)
 

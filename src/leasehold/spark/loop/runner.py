@@ -193,7 +193,8 @@ class BatchRunner:
         engine.failed(failure, ahead.planned)
         refused = failure.kind is FailureKind.MEND and not engine.waits_for_people
         if failure.kind is FailureKind.PERMANENT or refused:
-            raise BatchFailed(f"{failure.message} (batch: {describe(ahead.ranges)})") from error
+            verdict = Verdict.MEND if refused else None
+            raise BatchFailed(f"{failure.message} (batch: {describe(ahead.ranges)})", verdict=verdict) from error
         if failure.kind is FailureKind.COMPUTING:
             self._computing(failure, ahead)
         elif failure.kind is FailureKind.UNKNOWN:
