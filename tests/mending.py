@@ -138,18 +138,11 @@ def says(text: str, parts: tuple[str, ...]) -> bool:
     return True
 
 
-def live_through(trouble: Trouble, file: Path, send: Callable[[], object], is_done: Callable[[], bool]) -> str:
-    """A run meets a trouble, `status` says it, a person mends it, and the run goes on. Returns what was said."""
+def live_through(trouble: Trouble, file: Path, send: Callable[[], object], is_done: Callable[[], bool]) -> None:
+    """A run meets a trouble, `status` says it, a person mends it, and the run goes on."""
     trouble.begin()
     send()
-    found: list[str] = []
-
-    def is_told() -> bool:
-        found[:] = [said for said in to_mend(file) if says(said, trouble.says)]
-        return bool(found)
-
-    until(is_told, f"status to say {trouble.says}", pause=0.3)
+    until(lambda: any(says(said, trouble.says) for said in to_mend(file)), f"status to say {trouble.says}", pause=0.3)
     assert not is_done()
     trouble.mend()
     until(is_done, f"the run to go on after: {trouble.name}")
-    return found[0]
