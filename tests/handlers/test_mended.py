@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,13 +14,18 @@ from click.testing import CliRunner
 
 from leasehold import Event
 from leasehold.cli.app import app
+from leasehold.config import OwnershipSettings
+from leasehold.errors import StoreError
 from leasehold.hubs.log import LogHub
+from leasehold.notices import CycleFailed
 from leasehold.processors import handled_processor
+from leasehold.processors.events import EventProcessor, Handlers
+from leasehold.stores import open_store
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.handlers.orders import FILE, place
 from tests.mending import Server, Trouble, fill, live_through, make_room, says, small_disk
 from tests.stores.servers import PostgresServer
-from tests.waiting import until
+from tests.waiting import NEVER, PATIENCE, until
 
 __all__ = ["place"]
 
@@ -122,3 +128,35 @@ def test_in_sqlite(place: Path) -> None:
         orders.refused(SQLITE_FULL)
         full.mend()
         orders.lives_through([full], count)
+
+
+def test_of_the_stores(place: Path, server: Server) -> None:
+    """The first dispatch cycle says it, or, in a run, each one until it is mended."""
+    open_store(server.admin_url).create_schema()  # type: ignore[attr-defined]
+    server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}")
+    hub, handled, failed = LogHub(place / "hub.db"), list[int](), list[str]()
+
+    def made() -> EventProcessor:
+        settings = OwnershipSettings(load_balancing_interval=0.1, partition_expiration=NEVER)
+        handlers = Handlers(lambda batch, context: handled.append(len(batch)))
+        return EventProcessor(hub, server.url, handlers, ownership=settings)
+
+    said = "permission denied for table leasehold_ownership.*GRANT {} ON public.leasehold_ownership TO few_"
+    server.run("REVOKE SELECT ON leasehold_ownership FROM {role}")
+    with pytest.raises(StoreError, match=said.format("SELECT")), made() as processor:
+        processor.wait(PATIENCE)
+    server.run("GRANT SELECT ON leasehold_ownership TO {role}", "REVOKE INSERT ON leasehold_ownership FROM {role}")
+    with pytest.raises(StoreError, match=said.format("INSERT")), made() as processor:
+        processor.wait(PATIENCE)
+    server.run("GRANT INSERT ON leasehold_ownership TO {role}")
+    with made() as processor:
+        processor.notices.subscribe(lambda notice: failed.append(str(notice.error)), CycleFailed)
+        until(lambda: len(processor.partitions) == 2, "the partitions")
+        server.run("REVOKE UPDATE ON leasehold_ownership FROM {role}")
+        until(lambda: len(failed) > 1, "dispatch cycles to fail")
+        assert re.search(said.format("UPDATE"), failed[0])
+        server.run("GRANT UPDATE ON leasehold_ownership TO {role}")
+        hub.send([Event(b"x")], partition="0")
+        until(lambda: handled == [1], "the run to go on")
+        assert processor.running
+    hub.close()
