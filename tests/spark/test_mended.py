@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import lit, repeat
 
 from leasehold import Event
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, SinkUnavailable, Verdict
 from leasehold.hubs.log.hub import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.mending import Server, Trouble, fill, live_through, make_room, says, small_disk
+from tests.spark import places
 from tests.spark.handled_runs import opened_as
 from tests.stores.servers import PostgresServer
 from tests.waiting import PATIENCE, until
@@ -142,3 +144,36 @@ def test_in_postgres(tmp_path: Path, spark: SparkSession, server: Server, monkey
                 stop.set()
                 running.result(PATIENCE)
         server.run("DROP TABLE numbers")
+
+
+def test_in_a_program_with_a_table_in_a_file(
+    tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = places.Place(spark, tmp_path)
+    loop.send(1, "0")
+    with small_disk(tmp_path / "disk") as disk:
+        fill(disk)
+        with pytest.raises(SinkUnavailable, match=r"disk is full.*make room") as refused:
+            places.each(
+                loop.batches(), lambda batch: loop.table(file="disk/t.db").apply(places.plain(batch.events), batch)
+            )
+        assert refused.value.verdict is Verdict.MEND
+        make_room(disk)
+        table, applied, full = loop.table(file="disk/t.db"), 0, 0
+        with loop.batches(available_now=False) as batches:
+            for batch in batches:
+                rows = places.plain(batch.events).withColumn("pad", repeat(lit("x"), 500))
+                result = table.apply(rows, batch)
+                assert result is not None
+                applied += result.applied
+                if applied == 1 and not full:
+                    fill(disk)
+                    loop.send(300, "0")
+                full += not result.applied
+                if full == 2 and not result.applied:
+                    make_room(disk)
+                if applied == loop.sent:
+                    batches.stop()
+        assert full >= 2
+        table.close()
+    assert [line for line in caplog.messages if "comes again until it is" in line and "disk is full" in line]

@@ -286,7 +286,7 @@ class PartitionManager:
         try:
             self._sight.check_names()
             outcome = self._cycle() if self._settled() else self._announce()
-            self._worked = True
+            self._worked = self._worked or outcome is not Outcome.SETTLING
         except (StoreError, HubError, SinkError) as error:
             if isinstance(error, StoreError):
                 self._sight.suspect_store()

@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 
 from leasehold.balancing.hand_over import HandOverStep, owner_step
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import HubError, LeaseholdError, MissingDependency, SinkError, StoreError, is_waited_out
+from leasehold.errors import HubError, LeaseholdError, MissingDependency, SinkError, StoreError, Verdict, is_waited_out
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.listening import Address
@@ -201,7 +201,7 @@ class Share:
         try:
             self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
         except StoreError as error:
-            if not is_waited_out(error, worked=True):
+            if not is_waited_out(error, worked=bool(self._written)):
                 raise
             self._checkpoints_wait.note(error)
             return False
@@ -266,7 +266,7 @@ class Share:
             reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in listed}
             begins = {p: known.begin for p, known in self.hub.partition_properties().items()}
         except (StoreError, HubError) as error:
-            if not is_waited_out(error, worked=True):
+            if error.verdict is not Verdict.PASSES:  # where there is an end to come to, nobody waits for a person
                 raise
             self._end_unknown.note(error)
             return sorted(ends)
