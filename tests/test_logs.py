@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from leasehold.errors import SinkError
 from leasehold.hubs.log.hub import LogHub
-from leasehold.logs import JsonFormatter, about, action_of, at, log_notices, working_as
+from leasehold.logs import JsonFormatter, about, action_of, at, log_notices, of_error, working_as
 from leasehold.model import Event
 from leasehold.notices import CheckpointUpdated, Measurement, Notice, Notices, OwnershipLost
 from tests.every_notice import ALL
@@ -103,6 +104,12 @@ def test_the_action_of_each_kind_of_notice(notice: Notice, action: str, caplog: 
         assert said["message"] == "ownership lost: partition 0, owner level 1, reason taken by another owner"
     if hasattr(notice, "error"):
         assert (said["error.type"], said["error.message"]) == ("ValueError", "x")
+
+
+def test_an_error_of_ours_says_what_it_asks_for() -> None:
+    said = formatted(record_of(**of_error(SinkError("no INSERT"))))
+    assert (said["error.type"], said["leasehold.verdict"]) == ("SinkError", "mend")
+    assert "leasehold.verdict" not in formatted(record_of(**of_error(ValueError("x"))))
 
 
 def test_each_kind_of_notice_has_an_action_of_its_own() -> None:

@@ -158,6 +158,21 @@ def test_a_suspect_is_shown_with_its_error_until_its_checkpoint_moves(scene: Sce
     assert describe("flights", scene.look()).facts["suspects"] == []
 
 
+def test_what_a_person_has_to_mend_is_shown_until_the_checkpoint_moves(scene: Scene) -> None:
+    scene.hub.append(pa.table({"body": pa.array([b"x"] * 9, pa.binary())}), partition="0")
+    scene.store.update_checkpoints([Checkpoint(scene.group, "0", 4, 5)])
+    scene.own("0", "a/1", claimed_at=4, last_error="no INSERT on flights")
+    said = describe("flights", scene.look())
+    assert said.table is not None
+    assert said.table.records()[0]["remark"] == "waits until a person mends this: no INSERT on flights"
+    assert (said.facts["toMend"], said.facts["suspects"]) == (
+        [{"partition": "0", "lastError": "no INSERT on flights"}],
+        [],
+    )
+    scene.store.update_checkpoints([Checkpoint(scene.group, "0", 5, 5)])
+    assert describe("flights", scene.look()).facts["toMend"] == []
+
+
 # the lag in seconds, and what is left until retention removes what is unread
 
 

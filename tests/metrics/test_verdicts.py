@@ -69,6 +69,11 @@ def test_a_suspect_is_stalled_at_one_look_and_the_reason_is_its_error() -> None:
     )
 
 
+def test_what_a_person_has_to_mend_stalls_it_at_one_look() -> None:
+    said = judged([Look(0, 5, 9, 4, held=True)], window=100, patience=30, error="no INSERT", waits=True)
+    assert said == Judgement(Standing.STALLED, "it waits until a person mends this: no INSERT")
+
+
 def test_a_partition_that_changes_its_owner_all_the_time_is_stalled_too() -> None:
     seen = [Look(at, 5, 9, 4, held=at % 20 == 0, unheld=at % 20) for at in range(0, 110, 10)]
     assert verdict(seen).verdict is Standing.STALLED

@@ -220,6 +220,35 @@ def test_giving_up_with_an_error_counts_once() -> None:
     assert set(b.levels) == {"1"}
 
 
+def test_what_a_person_has_to_mend_is_on_record_and_is_no_bad_end() -> None:
+    """The instance keeps the partition, at a higher level, until its checkpoint moves."""
+    scene = scene_with_events()
+    a = scene.running("a", settings=SETTINGS)
+    assert a.manager.update_checkpoint("0", 1, 4)
+
+    def told(said: str, level: int) -> None:
+        a.manager.put_on_record("0", level, said)
+        a.settle()
+        record = scene.records()["0"]
+        assert (record.owner_id, record.failures, record.claimed_at) == (a.id, 0, 4)
+
+    told("no INSERT, 20.5 MiB free", 1)
+    assert (a.levels["0"], scene.records()["0"].last_error) == (2, "no INSERT, 20.5 MiB free")
+    told("no INSERT, 19 MiB free", 2)
+    assert a.levels["0"] == 2, "the record says it, but for a figure"
+    told("disk full", 2)
+    assert (a.levels["0"], scene.records()["0"].last_error) == (3, "disk full")
+    a.manager.put_on_record("0", 2, "of a level that is not held any more")
+    assert a.manager.update_checkpoint("0", 3, 5)
+    a.manager.put_on_record("0", 3, "disk full")
+    a.settle()
+    assert (a.levels["0"], scene.records()["0"].claimed_at) == (4, 5), "again, at another place"
+    assert a.manager.update_checkpoint("0", 4, 6)
+    a.manager.relinquish()
+    a.settle()
+    assert scene.records()["0"].last_error == "", "whoever claims it next finds it mended"
+
+
 def test_being_relieved_does_not_count_even_after_a_bad_end() -> None:
     """A clean stop, a hand-over and a steal leave the count, and the story of the last bad end, as they were."""
     scene = scene_with_events()

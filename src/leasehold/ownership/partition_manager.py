@@ -32,12 +32,10 @@ If a store hangs in a renewal, `held` still shrinks on time, since trust is comp
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Mapping, Sequence
 
 from leasehold.balancing import STRATEGIES, Me, View
-from leasehold.balancing.suspects import stands_still
 from leasehold.combinations import Combination, check, is_mixed, place_of
 from leasehold.config import OwnershipSettings
 from leasehold.errors import HubError, LeaseholdError, SinkError, StoreError, UsageError, Verdict
@@ -53,6 +51,7 @@ from leasehold.ownership.keeping import Keeping
 from leasehold.ownership.looking import Sight
 from leasehold.ownership.measuring import measured_checkpoints, measured_ownership
 from leasehold.ownership.membership import Membership
+from leasehold.ownership.mending import Mending
 from leasehold.ownership.pace import Outcome
 from leasehold.ownership.parts import InstanceParts
 from leasehold.ownership.purpose import Purpose
@@ -138,8 +137,7 @@ class PartitionManager:
         self._failure: LeaseholdError | None = None
         self._worked = False
         """Whether some dispatch cycle has gone well."""
-        self._on_record: dict[str, tuple[str, int]] = {}
-        """What a person has to mend, by partition, as it was put on record, and where the checkpoint was then."""
+        self._mending = Mending()
 
     # What others ask
 
@@ -196,13 +194,10 @@ class PartitionManager:
         claims it again in the next cycle, which comes at once, unless another has.
         """
         hold, place = self._holds.all().get(partition), self._acquisition.place_of(partition)
-        told = _without_figures(error), -1 if place is None else place.sequence_number
-        if hold is None or hold.owner_level != owner_level or self._on_record.get(partition) == told:
-            return
-        same = _without_figures(hold.record.last_error) == told[0]
-        said = same and place is not None and stands_still(hold.record, place)
-        if said or self.let_go(partition, owner_level, error, blameless=True):
-            self._on_record[partition] = told
+        if hold is not None and hold.owner_level == owner_level:
+            said = self._mending.is_said(hold.record, error, place)
+            if said or self.let_go(partition, owner_level, error, blameless=True):
+                self._mending.note(partition, error, place)
 
     def give_up(self, partition: str, owner_level: int, error: str) -> bool:
         """Give up a partition whose work hangs or has failed, also if trust in it has run out meanwhile.
@@ -412,8 +407,3 @@ class PartitionManager:
             self._cycles.tell_trouble("acquiring nothing", error)
             return False
         return True
-
-
-def _without_figures(said: str) -> str:
-    """A message without what may be another each time, such as how much room is left on a disk."""
-    return re.sub(r"\d+", "", said)
