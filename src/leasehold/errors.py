@@ -79,8 +79,6 @@ __all__ = [
     "StoreUnavailable",
     "UsageError",
     "Verdict",
-    "is_waited_out",
-    "verdict_of",
 ]
 
 _NAMED = 8  # partitions in a message

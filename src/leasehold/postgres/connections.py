@@ -42,7 +42,7 @@ from leasehold.postgres.azure_token import AzureTokens, check_way, without_auth
 from leasehold.postgres.place import RELATIONS, check_encoding, find_place, qualified
 from leasehold.postgres.rights import lacking
 from leasehold.postgres.session_settings import ENCODING, read_only_by, set_up, settings_of, split_options
-from leasehold.postgres.troubles import in_a_function, is_denied, passes, remedy_of, verdict_on
+from leasehold.postgres.troubles import in_a_function, is_denied, is_full, passes, remedy_of, verdict_on
 from leasehold.server_urls import bad_url, check_server_url
 from leasehold.waiting import readable
 
@@ -334,6 +334,8 @@ class Connections:
             return self._errors.unavailable(f"{self.shown}: {said}{_LOCKED if error.sqlstate == '55P03' else ''}")
         if isinstance(error, psycopg.errors.UndefinedTable) and not in_a_function(error):
             return self._errors.gone(self.shown, said)
+        if is_full(error):
+            return self._errors.unavailable(f"{self.shown}: {said}. {remedy_of(error)}", verdict=Verdict.MEND)
         remedy = (self._lacking(said) if is_denied(error) else "") or remedy_of(error)
         return self._errors.broken(f"{self.shown}: {said}{f'. {remedy}' if remedy else ''}", verdict=verdict_on(error))
 

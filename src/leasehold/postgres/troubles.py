@@ -62,7 +62,7 @@ def passes(error: psycopg.Error) -> bool:
 def is_the_rows(error: psycopg.Error) -> bool:
     """Whether the row is to blame that the statement was about, and no other one."""
     code = error.sqlstate
-    if code is None or passes(error):
+    if code is None or code == _FULL or passes(error):
         return False
     if code not in _LASTS_TOO and (code[:2] not in _LASTS or code in _ROWS):
         return True
@@ -75,6 +75,11 @@ def verdict_on(error: psycopg.Error) -> Verdict:
     if passes(error):
         return Verdict.PASSES
     return Verdict.ROWS if is_the_rows(error) else Verdict.MEND
+
+
+def is_full(error: psycopg.Error) -> bool:
+    """Whether a disk of the server has no room left, or a trigger says so."""
+    return error.sqlstate == _FULL
 
 
 def is_denied(error: psycopg.Error) -> bool:
