@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.emulators.service_bus import ServiceBusServer
 from leasehold.errors import SinkUnavailable, Verdict
 from leasehold.processors.queues import QueueDelivery, QueueProcessor
+from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.mending import fill, make_room, small_disk
 from tests.queue_processor.accounts import logs, processor
