@@ -24,8 +24,8 @@ from leasehold.settings.table import (
     OPTIONS,
     REQUIRED,
     SECTIONS,
-    Place,
     Setting,
+    SettingPlace,
     said_of_fields,
 )
 from tests.repository import ROOT
@@ -47,18 +47,18 @@ def _rows(head: str, rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- ", "|---").replace("|--- |", "|---|")
 
 
-def _settings(what: str, place: Place, known: Mapping[str, Setting]) -> str:
+def _settings(what: str, place: SettingPlace, known: Mapping[str, Setting]) -> str:
     rows = ((f"`{name}`", row.kind.name, _default(row, place), _meaning(row, place)) for name, row in known.items())
     return _rows(f"{what}, type, default, meaning", rows)
 
 
-def _meaning(row: Setting, place: Place) -> str:
+def _meaning(row: Setting, place: SettingPlace) -> str:
     """What a setting means, with the names of settings as the place spells them."""
     names = {one.name: name for name, one in OPTIONS.items()} if place is OPTION else {}
     return re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", row.meaning)
 
 
-def _default(row: Setting, place: Place) -> str:
+def _default(row: Setting, place: SettingPlace) -> str:
     value = row.default_at(place)
     if row.shown and value == row.default:
         return row.shown

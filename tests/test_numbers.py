@@ -22,7 +22,7 @@ from leasehold.processors.events import CheckpointPolicy, DeliverySettings
 from leasehold.processors.queues.settings import QueueDelivery
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.beside.forgetting import Retention
-from leasehold.sinks.rules.table import check_deduplication
+from leasehold.sinks.rules.table_spec import check_deduplication
 from leasehold.stores import open_lease_store, open_store
 from leasehold_testkit.emulators.amqp.limits import Limits
 from leasehold_testkit.emulators.event_hubs import MemoryHub

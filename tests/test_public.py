@@ -22,7 +22,7 @@ from tests.repository import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "README.md"
 MADE_BY_LEASEHOLD = {"EventBatch", "MicroBatch", "PartitionClient", "PartitionContext", "Piece", "Unseen", "Faults"} | {
-    *("EntityLease", "LossSignal"),
+    *("AsyncEntityLease", "AsyncLossSignal", "EntityLease", "LossSignal"),
 }
 """Public classes that users are given and do not make: their constructors are internal."""
 

@@ -34,8 +34,8 @@ from leasehold.settings.table import (
     REQUIRED,
     SECTIONS,
     SETTINGS,
-    Place,
     Setting,
+    SettingPlace,
 )
 from leasehold.spark.loop.micro_batches import MicroBatches
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
@@ -106,7 +106,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 """What else `[sink]` states where it has a key, for the file to be taken."""
 
 
-def example(row: Setting, place: Place = OPTION) -> str:
+def example(row: Setting, place: SettingPlace = OPTION) -> str:
     if place is KEY and row.name == "on_error":
         return "stop"
     return OWN_EXAMPLES.get(row.name) or EXAMPLES.get(row.kind.name) or "words"
@@ -148,7 +148,7 @@ def test_a_setting_is_refused_where_it_does_not_belong(row: Setting) -> None:
             loop_settings({**HUB, row.name: "x"})
 
 
-def refusal(place: Place, name: str) -> ConfigError:
+def refusal(place: SettingPlace, name: str) -> ConfigError:
     with pytest.raises(ConfigError) as error:
         parse_options({**HUB, name: "x"}) if place is OPTION else loop_settings({**HUB, name: "x"})
     return error.value
@@ -156,7 +156,7 @@ def refusal(place: Place, name: str) -> ConfigError:
 
 @pytest.mark.more(but=57)
 @pytest.mark.parametrize(("place", "name"), [*((OPTION, one) for one in OPTIONS), *((ARGUMENT, one) for one in READ)])
-def test_a_misspelt_name_is_refused_with_the_nearest(place: Place, name: str) -> None:
+def test_a_misspelt_name_is_refused_with_the_nearest(place: SettingPlace, name: str) -> None:
     error = refusal(place, f"{name}x")
     assert (error.field, error.remedy) == (f"{name}x", f"Did you mean {name}?")
 
@@ -298,7 +298,7 @@ def test_a_key_has_a_field_or_is_handed_on_to_a_field() -> None:
     assert set(SECTIONS) - {""} == set(CARRIERS) == of(PipelineFile) - {"path", "name", "spark"} | {"source"}
 
 
-def defaults(place: Place, *carriers: Any) -> Iterator[tuple[Place, Setting, Field[Any]]]:
+def defaults(place: SettingPlace, *carriers: Any) -> Iterator[tuple[SettingPlace, Setting, Field[Any]]]:
     known = {row.name: row for row in (OPTIONS if place is OPTION else ARGUMENTS).values()}
     for carrier in carriers:
         yield from ((place, known[one.name], one) for one in fields(carrier) if one.name in known)
@@ -309,7 +309,7 @@ def defaults(place: Place, *carriers: Any) -> Iterator[tuple[Place, Setting, Fie
     [*defaults(OPTION, SourceOptions, OwnershipSettings), *defaults(ARGUMENT, LoopSettings)],
     ids=lambda one: getattr(one, "name", None),
 )
-def test_the_defaults_are_those_of_the_fields(place: Place, row: Setting, carrier: Field[Any]) -> None:
+def test_the_defaults_are_those_of_the_fields(place: SettingPlace, row: Setting, carrier: Field[Any]) -> None:
     made = carrier.default_factory() if carrier.default_factory is not MISSING else carrier.default
     stated = row.default_at(place)
     if row.name == "columns":

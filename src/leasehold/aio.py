@@ -1,9 +1,9 @@
-"""For asyncio: the leases of `leasehold.leases` with `async` and `await`, under the same names."""
+"""For asyncio: the leases of `leasehold.leases` with `async` and `await`."""
 
-from leasehold.leases.asynchronous import EntityLease, EntityLeases, LossSignal
+from leasehold.leases.asynchronous import AsyncEntityLease, AsyncEntityLeases, AsyncLossSignal
 
 __all__ = [
-    "EntityLease",
-    "EntityLeases",
-    "LossSignal",
+    "AsyncEntityLease",
+    "AsyncEntityLeases",
+    "AsyncLossSignal",
 ]

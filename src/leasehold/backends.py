@@ -184,14 +184,14 @@ def is_host(text: str) -> bool:
     return bool(re.fullmatch(r"(?:\[[^\[\]\s]+\]|[^\[\]:@\s]+)(?::[0-9]+)?", text))
 
 
-def unknown_option(given: str, before: Iterable[str], secrets: Collection[str]) -> str:
+def unknown_option(option: str, before: Iterable[str], secrets: Collection[str]) -> str:
     """How an option that nobody knows is named in a message, after those `before` it in the same query.
 
     Behind a secret it is not shown: it may be the rest of it.
     """
     if any(name in secrets for name in before):
         return "what follows the & behind a password or key (not shown: it may be a part of it, where & is %26)"
-    return given
+    return option
 
 
 _SECRET = re.compile(r"(?:pass\w*|secret|token|pem|connection_string\w*|accesskey|signature|\bsig)=", re.IGNORECASE)

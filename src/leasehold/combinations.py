@@ -41,7 +41,7 @@ _ANYTHING = StoreFeatures(shared=True, official_layout=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorePlace:
     """One store of a combination. `name` is for people, and the same for two names of one place where that is known.
 
     `here`: its server is asked for on this host. Then all its instances are there too, or it is a proxy.
@@ -62,8 +62,8 @@ class Combination:
     most_tasks         the most that the hub's partitions allow; None where a partition may be read by several
     """
 
-    ownership: Place
-    checkpoints: Place
+    ownership: StorePlace
+    checkpoints: StorePlace
     mixed: bool = False
     several_processes: bool = False
     settings: OwnershipSettings = field(default_factory=OwnershipSettings)
@@ -98,7 +98,7 @@ class Promise:
 
 def _able(combination: Combination, *, checkpoints: bool) -> list[str]:
     """The stores that keep every promise in place of the one for checkpoints or for ownership; else, those for both."""
-    places = {scheme: Place(scheme, features) for scheme, features in BUILT_IN.items()}
+    places = {scheme: StorePlace(scheme, features) for scheme, features in BUILT_IN.items()}
     alone = {
         scheme: replace(combination, checkpoints=place) if checkpoints else replace(combination, ownership=place)
         for scheme, place in places.items()
@@ -118,21 +118,21 @@ def check(combination: Combination) -> None:
             raise refusal
 
 
-def place_of(store: OwnershipStore | CheckpointStore) -> Place:
+def place_of(store: OwnershipStore | CheckpointStore) -> StorePlace:
     """A store as a place. One that says nothing of itself is taken to keep every promise."""
     name = repr(store)
     url = re.search(r"\w+://[^'\")\s]*", name)
-    return Place(name, getattr(store, "features", _ANYTHING), url is not None and is_here(url[0]))
+    return StorePlace(name, getattr(store, "features", _ANYTHING), url is not None and is_here(url[0]))
 
 
-def place_at(url: str) -> Place:
+def place_at(url: str) -> StorePlace:
     """The store at a URL, as far as can be told without opening it."""
     scheme, name = url.partition("://")[0], masked(url)
     features = BUILT_IN.get(scheme, _ANYTHING)
     if features.official_layout and scheme in BUILT_IN:
         spelled = re.search(r"[?&](names=as-spelled)(?:&|$)", url)
         name = name.partition("?")[0] + (f"?{spelled[1]}" if spelled else "")  # the rest is how to get in
-    return Place(name, features, is_here(url))
+    return StorePlace(name, features, is_here(url))
 
 
 def is_here(url: str) -> bool:
@@ -169,46 +169,50 @@ def _first(
     return ("checkpoint_store", combination.checkpoints.name) if bad(combination.checkpoints.features) else None
 
 
-def _in_one_process(one: Combination) -> tuple[str, object] | None:
-    return _first(one, lambda features: features.one_process) if one.several_processes else None
+def _in_one_process(combination: Combination) -> tuple[str, object] | None:
+    return _first(combination, lambda features: features.one_process) if combination.several_processes else None
 
 
-def _checkpoints_nearer(one: Combination) -> tuple[str, object] | None:
-    reach = _reach(one.ownership.features)
-    if one.ownership.here:  # its instances are on one host, or it is a proxy: it cannot be told
+def _checkpoints_nearer(combination: Combination) -> tuple[str, object] | None:
+    reach = _reach(combination.ownership.features)
+    if combination.ownership.here:  # its instances are on one host, or it is a proxy: it cannot be told
         reach = min(reach, 1)
-    return _first(one, lambda features: _reach(features) < reach, checkpoints_only=True)
+    return _first(combination, lambda features: _reach(features) < reach, checkpoints_only=True)
 
 
-def _unfenced(one: Combination) -> tuple[str, object] | None:
-    return _first(one, lambda features: not features.fenced_checkpoints, checkpoints_only=True)
+def _unfenced(combination: Combination) -> tuple[str, object] | None:
+    return _first(combination, lambda features: not features.fenced_checkpoints, checkpoints_only=True)
 
 
-def _unheard(one: Combination) -> tuple[str, object] | None:
-    if one.ownership.features.presence:
+def _unheard(combination: Combination) -> tuple[str, object] | None:
+    if combination.ownership.features.presence:
         return None
-    if one.settings.capacity != 1.0:
-        return "capacity", one.settings.capacity
-    maximum = one.settings.maximum_partitions
+    if combination.settings.capacity != 1.0:
+        return "capacity", combination.settings.capacity
+    maximum = combination.settings.maximum_partitions
     return None if maximum is None else ("maximum_partitions", maximum)
 
 
-def _not_official(one: Combination) -> tuple[str, object] | None:
-    return _first(one, lambda features: not features.official_layout) if one.mixed else None
+def _not_official(combination: Combination) -> tuple[str, object] | None:
+    return _first(combination, lambda features: not features.official_layout) if combination.mixed else None
 
 
-def _two_places(one: Combination) -> tuple[str, object] | None:
-    apart = one.mixed and one.ownership.name != one.checkpoints.name
-    return ("checkpoint_store", one.checkpoints.name) if apart else None
+def _two_places(combination: Combination) -> tuple[str, object] | None:
+    apart = combination.mixed and combination.ownership.name != combination.checkpoints.name
+    return ("checkpoint_store", combination.checkpoints.name) if apart else None
 
 
-def _unequal_share(one: Combination) -> tuple[str, object] | None:
-    return ("capacity", one.settings.capacity) if one.mixed and one.settings.capacity != 1.0 else None
+def _unequal_share(combination: Combination) -> tuple[str, object] | None:
+    return (
+        ("capacity", combination.settings.capacity)
+        if combination.mixed and combination.settings.capacity != 1.0
+        else None
+    )
 
 
-def _too_many_tasks(one: Combination) -> tuple[str, object] | None:
-    too_many = one.most_tasks is not None and one.least_tasks > one.most_tasks
-    return ("min_partitions", one.least_tasks) if too_many else None
+def _too_many_tasks(combination: Combination) -> tuple[str, object] | None:
+    too_many = combination.most_tasks is not None and combination.least_tasks > combination.most_tasks
+    return ("min_partitions", combination.least_tasks) if too_many else None
 
 
 PROMISES = (

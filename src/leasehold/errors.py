@@ -192,10 +192,10 @@ class DataLoss(HubError):
 
     verdict = Verdict.GONE
 
-    def __init__(self, partition: str, start: int, end: int, remedy: str = "", others: Sequence[str] = ()) -> None:
-        self.partition, self.start, self.end, self.remedy, self.others = partition, start, end, remedy, tuple(others)
-        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-        too = f"Events are gone of partition {', '.join(others[:_NAMED])}{more}, too. " if others else ""
+    def __init__(self, partition: str, start: int, end: int, remedy: str = "", rest: Sequence[str] = ()) -> None:
+        self.partition, self.start, self.end, self.remedy, self.others = partition, start, end, remedy, tuple(rest)
+        more = f" and {len(rest) - _NAMED} more" if len(rest) > _NAMED else ""
+        too = f"Events are gone of partition {', '.join(rest[:_NAMED])}{more}, too. " if rest else ""
         super().__init__(
             f"partition {partition}: events [{start}, {end}) were to be read and are gone from the hub "
             f"(retention). {too}{remedy or 'Set failOnDataLoss=false to go on from the first event that is left.'}"

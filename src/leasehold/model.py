@@ -377,13 +377,13 @@ class Positions:
     by_partition: tuple[tuple[str, EventPosition], ...] = ()
 
     @classmethod
-    def parse(cls, text: str, field: str = "position", *, others: EventPosition = EARLIEST) -> Positions:
+    def parse(cls, text: str, field: str = "position", *, fallback: EventPosition = EARLIEST) -> Positions:
         """Read positions from text, as `stated_positions` does. Raises `ConfigError`.
 
-        A partition that the text does not name, neither by its id nor by `*`, has the position `others`.
+        A partition that the text does not name, neither by its id nor by `*`, has the position `fallback`.
         """
         stated = stated_positions(text, field)
-        default = stated.pop(OTHERS, others)
+        default = stated.pop(OTHERS, fallback)
         return cls(default, tuple(sorted(stated.items())))
 
     def of(self, partition: str) -> EventPosition:

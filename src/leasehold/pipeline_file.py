@@ -34,7 +34,7 @@ from leasehold.pipeline_sections import (
 from leasehold.pipeline_values import Substituted, put_over
 from leasehold.settings.names import naming
 from leasehold.sinks.beside.forgetting import Retention
-from leasehold.sinks.rules.table import TableSpec, check_deduplication
+from leasehold.sinks.rules.table_spec import TableSpec, check_deduplication
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, check_places, open_stores
 from leasehold.stores import Store
 

@@ -67,11 +67,11 @@ class Substituted:
             return {name: self._value(one, f"{key}.{name}") for name, one in value.items()}
         return value
 
-    def _text(self, found: re.Match[str], key: str) -> str:
-        if found[0] == "$${":
+    def _text(self, match: re.Match[str], key: str) -> str:
+        if match[0] == "$${":
             return "${"
-        name = found[1]
-        if not found[2] or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        name = match[1]
+        if not match[2] or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             rule = "${ begins the name of an environment variable, in letters, digits and _, and } ends it"
             raise ConfigError(key, None, rule, "Write $${ for ${ itself")
         value = secret_from(self.environment, name)

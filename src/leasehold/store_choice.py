@@ -36,13 +36,13 @@ NONE = "none"
 _FOR_BALANCING = ("capacity", "maximum_partitions")
 
 
-def check_alone(given: Mapping[str, Any]) -> None:
+def check_alone(options: Mapping[str, Any]) -> None:
     """Refuse what does not go together, of what was given by the names of `SourceOptions`, and `store`.
 
     Raises `ConfigError` that names the setting.
     """
-    partitions, ownership = given.get("partitions"), given.get("ownership_store")
-    if given.get("store") == NONE:
+    partitions, ownership = options.get("partitions"), options.get("ownership_store")
+    if options.get("store") == NONE:
         raise ConfigError("store", NONE, "stands for both stores, and one is needed", 'Say checkpoint_store = "none"')
     if partitions is None:
         if ownership == NONE:
@@ -61,7 +61,7 @@ def check_alone(given: Mapping[str, Any]) -> None:
             "a fixed share of partitions has no ownership store, and its checkpoints keep two apart",
             "Leave it out, or partitions",
         )
-    if given.get("checkpoint_store") == NONE:
+    if options.get("checkpoint_store") == NONE:
         raise ConfigError(
             "checkpoint_store",
             NONE,
@@ -69,11 +69,11 @@ def check_alone(given: Mapping[str, Any]) -> None:
             "Name one, or leave out partitions",
         )
     for name in _FOR_BALANCING:
-        if given.get(name) is not None:
+        if options.get(name) is not None:
             raise ConfigError(
-                name, given[name], "is for balancing, and a fixed share of partitions is not balanced", "Leave it out"
+                name, options[name], "is for balancing, and a fixed share of partitions is not balanced", "Leave it out"
             )
-    if is_mixed(given.get("hub", "")):
+    if is_mixed(options.get("hub", "")):
         raise ConfigError(
             "partitions",
             ", ".join(partitions),
@@ -139,9 +139,9 @@ class Stores:
             levels = {one.partition: one.owner_level for one in self.checkpoints.list_checkpoints(group)}
         return levels.get(partition)
 
-    def ours(self, known: Collection[str]) -> tuple[str, ...]:
+    def ours(self, partitions: Collection[str]) -> tuple[str, ...]:
         """Which of the hub's partitions concern this instance. Raises `ConfigError` for one that the hub has not."""
-        return tuple(known) if self.share is None else self.share.left(known)
+        return tuple(partitions) if self.share is None else self.share.left(partitions)
 
 
 def open_stores(

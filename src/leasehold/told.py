@@ -22,12 +22,12 @@ class Told:
         self._lock = threading.Lock()
         self._told: dict[tuple[str | None, str], tuple[float, float]] = {}  # when each was told, and when it came last
 
-    def is_news(self, about: str | None, said: str, now: float = 0.0) -> bool:
+    def is_news(self, about: str | None, text: str, now: float = 0.0) -> bool:
         """Whether this is to be told, as it comes now: it has not been, or not for long."""
         with self._lock:
-            told, _ = self._told.pop((about, said), (-math.inf, 0.0))
+            told, _ = self._told.pop((about, text), (-math.inf, 0.0))
             news = now - told >= self._again
-            self._told[about, said] = (now if news else told), now
+            self._told[about, text] = (now if news else told), now
             if len(self._told) > MOST:
                 del self._told[next(iter(self._told))]
         return news

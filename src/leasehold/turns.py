@@ -101,18 +101,18 @@ class Turns:
             self._taken = first.given = True
         first.call()
 
-    def _has(self, mine: _Waiting) -> bool:
+    def _has(self, place: _Waiting) -> bool:
         """Whether it is this thread's turn, or can be."""
         with self._lock:
-            if not mine.given and not self._taken:
-                self._queue.remove(mine)
-                self._taken = mine.given = True
-            return mine.given
+            if not place.given and not self._taken:
+                self._queue.remove(place)
+                self._taken = place.given = True
+            return place.given
 
-    def _leaves(self, mine: _Waiting) -> bool:
+    def _leaves(self, place: _Waiting) -> bool:
         """Leave the queue. True where it has become this thread's turn."""
         with self._lock:
-            if not mine.given:
-                self._queue.remove(mine)
+            if not place.given:
+                self._queue.remove(place)
                 self._call_next()  # it may have been called in vain
-            return mine.given
+            return place.given

@@ -61,19 +61,19 @@ def test_at_the_deadline_it_is_stolen(asked: bool, waited: float) -> None:
 
 
 def test_what_nobody_asks_for_is_kept() -> None:
-    assert owner_step(asked=False, drained=False) is HandOverStep.KEEP
+    assert owner_step(has_asker=False, drained=False) is HandOverStep.KEEP
 
 
 def test_what_is_asked_for_is_drained() -> None:
-    assert owner_step(asked=True, drained=False) is HandOverStep.DRAIN
+    assert owner_step(has_asker=True, drained=False) is HandOverStep.DRAIN
 
 
 def test_what_is_drained_is_handed_over() -> None:
-    assert owner_step(asked=True, drained=True) is HandOverStep.HAND_OVER
+    assert owner_step(has_asker=True, drained=True) is HandOverStep.HAND_OVER
 
 
 def test_what_nobody_wants_any_more_is_relinquished() -> None:
-    assert owner_step(asked=False, drained=True) is HandOverStep.RELINQUISH
+    assert owner_step(has_asker=False, drained=True) is HandOverStep.RELINQUISH
 
 
 def test_the_two_halves_are_total_and_meet_in_nothing_but_their_ends() -> None:
@@ -82,7 +82,7 @@ def test_the_two_halves_are_total_and_meet_in_nothing_but_their_ends() -> None:
         for owned, reserved, listens, asked in product(*[[True, False]] * 4)
         for waited in (0.0, DEADLINE)
     }
-    owner = {owner_step(asked=a, drained=d) for a, d in product(*[[True, False]] * 2)}
+    owner = {owner_step(has_asker=a, drained=d) for a, d in product(*[[True, False]] * 2)}
     assert asker == {HandOverStep.CLAIM, HandOverStep.ASK, HandOverStep.WAIT}
     assert owner == {HandOverStep.KEEP, HandOverStep.DRAIN, HandOverStep.HAND_OVER, HandOverStep.RELINQUISH}
     assert asker | owner == set(HandOverStep)

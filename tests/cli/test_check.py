@@ -21,7 +21,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.operations.checking import DRIVER, PROBE_GROUP, Finding, asked
 from leasehold.sinks import TableSpec, Watermark, open_sink
-from leasehold.sinks.rules.table import FENCE_COLUMNS
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS
 from leasehold.stores import PipelineBinding, open_store
 from tests.waiting import PATIENCE
 

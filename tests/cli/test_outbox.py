@@ -17,7 +17,7 @@ from leasehold.operations import refused
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.rules.emitted import EmittedEvent
-from leasehold.sinks.sqlite.session import Session
+from leasehold.sinks.sqlite.session import SqliteSession
 from leasehold.sinks.sqlite.tables import MADE
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.set_aside import PIPELINE, Command
@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> Path:
         emitted = [
             EmittedEvent("h", "0", 7, at, ("a",), body, f"k\n{at}", {"at": str(at)}) for at, body in enumerate(bodies)
         ]
-        outbox.put(Session(connection, spec), emitted, 1_000.0)
+        outbox.put(SqliteSession(connection, spec), emitted, 1_000.0)
         connection.execute("UPDATE leasehold_outbox SET refused = 'too large: ' || place || char(27) WHERE place > 0")
         connection.execute("UPDATE leasehold_outbox SET properties = '[1]', emitted_at = 'x' WHERE place = 4")
         connection.commit()

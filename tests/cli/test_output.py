@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, TableOutput, plain
+from leasehold.cli.output import Column, JsonOutput, Output, Result, ResultTable, TableOutput, plain
 from leasehold.printable import LONGEST
 
 COLUMNS = (Column("partition", "Partition"), Column("owner", "Owner"), Column("lag", "Lag", right=True))
 LONG = "a name with [brackets] :smile: " * 12
 RESULT = Result(
-    "two partitions", {"hub": "log:///é"}, Table("partitions", COLUMNS, [("0", LONG, 1234567), ("1", None, 0)])
+    "two partitions", {"hub": "log:///é"}, ResultTable("partitions", COLUMNS, [("0", LONG, 1234567), ("1", None, 0)])
 )
 
 
@@ -76,7 +76,7 @@ HOSTILE = "blue\x1b[2J\x9b1m\u202egreen\u2066\r\nok"
 
 
 def test_what_others_wrote_tells_the_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    table = Table("owners", [Column("owner", "Owner")], [[HOSTILE]])
+    table = ResultTable("owners", [Column("owner", "Owner")], [[HOSTILE]])
     for output in (TableOutput(), JsonOutput()):
         output.show(Result(f"owned by {HOSTILE}", {"owner": HOSTILE}, table))
         output.note(HOSTILE)
@@ -91,7 +91,7 @@ def test_what_others_wrote_tells_the_terminal_nothing(capsys: pytest.CaptureFixt
 def test_a_cell_shows_no_more_than_can_be_read_and_json_has_it_whole(capsys: pytest.CaptureFixture[str]) -> None:
     large = "x" * 1_000_000
     for output in (TableOutput(), JsonOutput()):
-        output.show(Result("", {}, Table("owners", [Column("owner", "Owner")], [[large]])))
+        output.show(Result("", {}, ResultTable("owners", [Column("owner", "Owner")], [[large]])))
     _, row, document = capsys.readouterr().out.splitlines()
     assert row == f"{'x' * (LONGEST - 1)}…"
     assert json.loads(document) == {"owners": [{"owner": large}]}

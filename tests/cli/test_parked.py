@@ -24,8 +24,8 @@ from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.rules.emitted import EmittedEvent
-from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite.session import Session
+from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.sqlite.session import SqliteSession
 from leasehold.sinks.sqlite.tables import MADE
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.set_aside import PIPELINE, Command
@@ -97,7 +97,9 @@ def test_status_tells_how_many_wait_and_until_when(place: Path) -> None:
     with closing(sqlite3.connect(place / "entities.db")) as connection:
         for statement in MADE[outbox.OUTBOX]:
             connection.execute(statement)
-        outbox.put(Session(connection, spec), [EmittedEvent("h", "0", n, 0, ("a",), b"x") for n in range(3)], 1_000.0)
+        outbox.put(
+            SqliteSession(connection, spec), [EmittedEvent("h", "0", n, 0, ("a",), b"x") for n in range(3)], 1_000.0
+        )
         connection.execute("UPDATE leasehold_outbox SET refused = 'too large' WHERE number = 2")
         connection.commit()
     said = CliRunner().invoke(app, ["status", str(place / "flights.toml")])

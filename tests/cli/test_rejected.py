@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from leasehold.cli.app import app
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.cli.set_aside import PIPELINE, Command
 

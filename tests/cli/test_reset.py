@@ -14,7 +14,7 @@ from leasehold.hubs import open_hub
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint
 from leasehold.sinks import open_sink
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.stores import open_store
 from leasehold_testkit.contracts.hubs.fixtures import numbered
 from tests.cli.set_aside import PIPELINE

@@ -19,7 +19,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import EventRange
 from leasehold.operations import skipping
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.set_aside import PIPELINE, Command

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from leasehold.cli.output import Result, Table
+from leasehold.cli.output import Result, ResultTable
 from leasehold.cli.status import COLUMNS
 from leasehold.cli.status_screen import Looked, Screen, bars
 from leasehold.operations.progress import GroupProgress
@@ -83,7 +83,7 @@ def test_elsewhere_each_look_is_a_result(place: Place) -> None:
 
 def looked(at: float, progress: GroupProgress, *, set_back: float = 0.0) -> Looked:
     rows = [[r.partition, r.owner, r.owner_level, r.age, r.checkpoint, r.end, r.lag] for r in progress.partitions]
-    result = Result("flights: 2 partitions", {}, Table("partitions", COLUMNS, rows))
+    result = Result("flights: 2 partitions", {}, ResultTable("partitions", COLUMNS, rows))
     return Looked(at - set_back, at, progress, result, 6.0)
 
 

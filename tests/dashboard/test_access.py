@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.dashboard.access import COOKIE, Access, Answer
+from leasehold.dashboard.access import COOKIE, AccessDecision, PageAccess
 from leasehold.dashboard.public_url import PublicUrl
 from leasehold.errors import ConfigError
 
 HERE = {"host": "127.0.0.1:9465"}
 TOKEN = "sixteen letters!"  # noqa: S105 -- of a test
-ALLOWED, UNKNOWN, REFUSED = Answer.ALLOWED, Answer.UNKNOWN, Answer.REFUSED
+ALLOWED, UNKNOWN, REFUSED = AccessDecision.ALLOWED, AccessDecision.UNKNOWN, AccessDecision.REFUSED
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ ALLOWED, UNKNOWN, REFUSED = Answer.ALLOWED, Answer.UNKNOWN, Answer.REFUSED
         ("POST", "/login", {"origin": "http://127.0.0.1:9465"}, ALLOWED),
     ],
 )
-def test_without_a_token(method: str, path: str, headers: dict[str, str], expected: Answer) -> None:
-    assert Access(loopback=True).judge(method, path, {**HERE, **headers}, {}) is expected
+def test_without_a_token(method: str, path: str, headers: dict[str, str], expected: AccessDecision) -> None:
+    assert PageAccess(loopback=True).judge(method, path, {**HERE, **headers}, {}) is expected
 
 
 def test_the_host_that_the_server_was_told_to_listen_at_is_this_machine() -> None:
-    access = Access(loopback=True, listens_as="Desk.example")
+    access = PageAccess(loopback=True, listens_as="Desk.example")
     assert access.judge("GET", "/now", {"host": "desk.example:9465"}, {}) is ALLOWED
     assert access.judge("GET", "/now", {"host": "other.example:9465"}, {}) is REFUSED
 
 
 def test_two_servers_on_a_host_have_cookies_of_their_own() -> None:
-    first, second = (Access(loopback=True, token=TOKEN) for _ in range(2))
+    first, second = (PageAccess(loopback=True, token=TOKEN) for _ in range(2))
     cookies = {"leasehold_dashboard_9465": first.session, "leasehold_dashboard_9466": second.session}
     assert first.judge("GET", "/now", {"host": "127.0.0.1:9465"}, cookies) is ALLOWED
     assert second.judge("GET", "/now", {"host": "[::1]:9466"}, cookies) is ALLOWED
@@ -59,7 +59,7 @@ def test_two_servers_on_a_host_have_cookies_of_their_own() -> None:
 
 
 def test_with_a_token() -> None:
-    access = Access(loopback=False, token=TOKEN)
+    access = PageAccess(loopback=False, token=TOKEN)
     other = {"host": "dash.example:9465"}
     assert access.judge("GET", "/now", other, {}) is UNKNOWN
     assert access.judge("GET", "/login", other, {}) is ALLOWED
@@ -71,11 +71,13 @@ def test_with_a_token() -> None:
     assert access.judge("GET", "/now", other, {access.cookie(other["host"]): access.session}) is ALLOWED
     assert access.judge("GET", "/now", other, {access.cookie(other["host"]): TOKEN}) is UNKNOWN
     assert (
-        access.judge("GET", "/now", other, {access.cookie(other["host"]): Access(loopback=False, token=TOKEN).session})
+        access.judge(
+            "GET", "/now", other, {access.cookie(other["host"]): PageAccess(loopback=False, token=TOKEN).session}
+        )
         is UNKNOWN
     )
     assert not access.is_token("")
-    assert not Access(loopback=True).is_token("")
+    assert not PageAccess(loopback=True).is_token("")
     assert TOKEN not in repr(access)
     assert access.session not in repr(access)
 
@@ -86,7 +88,7 @@ def public(url: str) -> PublicUrl:
 
 @pytest.mark.parametrize("host", ["ops.example", "ops.example:8443", "127.0.0.1:9466"])
 def test_a_proxy_may_name_either_host(host: str) -> None:
-    access = Access(loopback=True, token=TOKEN, public=public("https://ops.example:8443/leasehold"))
+    access = PageAccess(loopback=True, token=TOKEN, public=public("https://ops.example:8443/leasehold"))
     assert access.judge("GET", "/login", {"host": host}, {}) is ALLOWED
     assert access.judge("GET", "/now", {"host": host}, {}) is UNKNOWN
     assert access.judge("GET", "/now", {"host": host}, {access.cookie(host): access.session}) is ALLOWED
@@ -102,7 +104,7 @@ def test_a_proxy_may_name_either_host(host: str) -> None:
 
 def test_dashboards_below_one_public_host_have_cookies_of_their_own() -> None:
     urls = ("https://ops.example/a", "https://ops.example/b/", "https://ops.example", "http://ops.example/a")
-    assert len({Access(loopback=True, token=TOKEN, public=public(url)).cookie("127.0.0.1:1") for url in urls}) == 4
+    assert len({PageAccess(loopback=True, token=TOKEN, public=public(url)).cookie("127.0.0.1:1") for url in urls}) == 4
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 
 from leasehold.clock import SystemClock
 from leasehold.dashboard.ring import DAY, KEPT_MOVES, LAPS, Ring, Sample
-from leasehold.dashboard.view import Seen
+from leasehold.dashboard.view import PipelineLook
 from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import UsageError
-from leasehold.operations.moves import Kind, Move
+from leasehold.operations.moves import Move, MoveKind
 from leasehold_testkit.clock import ManualClock
 from tests.dashboard.looks import group, row
 from tests.waiting import PATIENCE
@@ -42,7 +42,7 @@ def made(path: Path, sql: str) -> Path:
 def test_a_file_of_format_1_is_read(tmp_path: Path) -> None:
     ring = Ring(made(tmp_path / "old.db", FORMAT_1))
     assert ring.samples("p", DAY, now=2_500.0) == [Sample(2_400, {"0": ("a/1", 7), "1": ("", 9)})]
-    assert ring.moves("p", 10) == [Move(2400.5, Kind.TAKEN_OVER, "0", "b/1", "a/1", "a/1 had not renewed for 7 s")]
+    assert ring.moves("p", 10) == [Move(2400.5, MoveKind.TAKEN_OVER, "0", "b/1", "a/1", "a/1 had not renewed for 7 s")]
     ring.close()
 
 
@@ -63,7 +63,7 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     assert [one.at for one in ring.samples("p", DAY, now=3_700.0)] == [2_400]
     assert [one.at for one in ring.moves("p", 10)] == [2400.5]
     looked = threading.Event()
-    seen = Seen(3_700.0, group(row()))
+    seen = PipelineLook(3_700.0, group(row()))
     watch = PipelineWatch("p", lambda: seen, ring, every=0.01, clock=SystemClock(), changed=looked.set)
     watch.start()  # in a thread that reads the past first
     assert looked.wait(PATIENCE)
@@ -78,7 +78,7 @@ def test_a_history_that_cannot_be_kept_is_told_once_and_the_present_is_shown(
     ring = Ring(tmp_path / "h.db")
     at = 3_700.0
     watch = PipelineWatch(
-        "p", lambda: Seen(at, group(row())), ring, every=0.01, clock=SystemClock(), changed=lambda: None
+        "p", lambda: PipelineLook(at, group(row())), ring, every=0.01, clock=SystemClock(), changed=lambda: None
     )
     watch.look_once()
     assert watch.latest[1]["at"] == 3_700.0
@@ -102,10 +102,10 @@ def test_a_look_that_fails_in_an_unforeseen_way_is_logged_and_the_next_one_is_ma
     ring, looked = Ring(tmp_path / "h.db"), threading.Event()
     looks = iter([ZeroDivisionError("nobody thought of it")])
 
-    def look() -> Seen:
+    def look() -> PipelineLook:
         for error in looks:
             raise error
-        return Seen(3_700.0, group(row()))
+        return PipelineLook(3_700.0, group(row()))
 
     watch = PipelineWatch("p", look, ring, every=0.01, clock=SystemClock(), changed=looked.set)
     watch.start()
@@ -150,13 +150,13 @@ def test_names_that_change_at_each_look_and_have_a_megabyte_do_not_make_the_file
     clock, ring, looks = ManualClock(), Ring(tmp_path / "h.db"), 0
     large = 1_000_000
 
-    def look() -> Seen:
+    def look() -> PipelineLook:
         """Another owner, asker, instance and error each time, as somebody may write them into a store."""
         nonlocal looks
         looks += 1
         owner, other = f"{looks}{'x' * large}/1", f"{looks}{chr(27) * large}/1"
         rows = row(owner=owner, asked_by=other), row("1", owner=owner, failures=3 * (looks % 2), last_error=other)
-        return Seen(clock.wall(), group(*rows, instances=(owner, other)))
+        return PipelineLook(clock.wall(), group(*rows, instances=(owner, other)))
 
     watch = PipelineWatch("p", look, ring, every=2.0, clock=clock, changed=lambda: None)
     for _ in range(40):
@@ -177,11 +177,11 @@ def test_a_clock_that_is_set_back_changes_no_rate_and_no_reason_and_leaves_no_fu
     clock, ring, done = ManualClock(), Ring(tmp_path / "h.db"), 0
     owners = ["a/1"]
 
-    def look() -> Seen:
+    def look() -> PipelineLook:
         nonlocal done
         done += 10
         alive = group(row(owner=owners[-1], checkpoint=done, end=done + 20, age=5.5))
-        return Seen(clock.wall(), alive, expiration=6.0)
+        return PipelineLook(clock.wall(), alive, expiration=6.0)
 
     def rates(looks: int) -> list[tuple[float, float, float]]:
         found = []
@@ -211,8 +211,8 @@ def test_what_a_page_shows_is_told_anew_where_only_the_time_of_day_has_changed(t
     clock, ring = ManualClock(), Ring(tmp_path / "h.db")
     told: list[float] = []
 
-    def look() -> Seen:
-        return Seen(clock.wall(), group(row()))
+    def look() -> PipelineLook:
+        return PipelineLook(clock.wall(), group(row()))
 
     watch = PipelineWatch("p", look, ring, every=2.0, clock=clock, changed=lambda: told.append(clock.wall()))
     for _ in range(3):
@@ -227,10 +227,10 @@ def test_what_a_page_shows_is_told_anew_where_only_the_time_of_day_has_changed(t
 def test_moves_are_kept_for_a_day_the_latest_first(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "h.db")
     for number in range(KEPT_MOVES // 100 + 2):
-        happened = [Move(float(number), Kind.CLAIMED, str(each)) for each in range(100)]
+        happened = [Move(float(number), MoveKind.CLAIMED, str(each)) for each in range(100)]
         ring.add("p", Sample(number, {}), happened)
     assert len(ring.moves("p", 5_000)) == KEPT_MOVES
     assert [(one.at, one.partition) for one in ring.moves("p", 2)] == [(11.0, "99"), (11.0, "98")]
-    ring.add("p", Sample(2 * DAY, {}), [Move(2.0 * DAY, Kind.JOINED)])
-    assert [one.kind for one in ring.moves("p", 5_000)] == [Kind.JOINED]
+    ring.add("p", Sample(2 * DAY, {}), [Move(2.0 * DAY, MoveKind.JOINED)])
+    assert [one.kind for one in ring.moves("p", 5_000)] == [MoveKind.JOINED]
     ring.close()

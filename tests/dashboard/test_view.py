@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from leasehold.dashboard.view import ParkedEvent, PartitionVerdict, RejectedRow, Seen, body_text, view
+from leasehold.dashboard.view import PartitionVerdict, PipelineLook, ShownParked, ShownRejected, body_text, view
 from leasehold.operations.colours import COLOURS, colours
-from leasehold.operations.moves import Kind, Move
+from leasehold.operations.moves import Move, MoveKind
 from leasehold.printable import LONGEST
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from tests.dashboard.looks import group, row
@@ -25,27 +25,27 @@ def test_who_is_here_has_a_colour_of_its_own_and_keeps_it() -> None:
 
 
 def test_rates_are_of_what_was_done_and_sent_between_two_looks() -> None:
-    before = Seen(10.0, group(row(checkpoint=10, end=20), row("1", checkpoint=None, end=5)))
-    now = Seen(12.0, group(row(checkpoint=30, end=50), row("1", checkpoint=4, end=5)))
-    shown = view("p", now, known={}, before=before, seconds=2.0)
+    before = PipelineLook(10.0, group(row(checkpoint=10, end=20), row("1", checkpoint=None, end=5)))
+    now = PipelineLook(12.0, group(row(checkpoint=30, end=50), row("1", checkpoint=4, end=5)))
+    shown = view("p", now, palette={}, before=before, seconds=2.0)
     assert (shown["done"], shown["sent"]) == (12.0, 15.0)
     assert [one["done"] for one in shown["partitions"]] == [10.0, 2.0]
-    back = view("p", Seen(14.0, group(row(checkpoint=0, end=50))), known={}, before=now, seconds=2.0)
+    back = view("p", PipelineLook(14.0, group(row(checkpoint=0, end=50))), palette={}, before=now, seconds=2.0)
     assert back["done"] == 0.0  # a reset is no work
 
 
 def test_what_others_wrote_is_text_on_one_line_and_not_too_long() -> None:
     hostile = "<script>alert(1)</script>\n\x1b[31m\u202e"
-    seen = Seen(
+    seen = PipelineLook(
         1.0,
         group(row(owner=hostile, last_error=hostile, failures=3)),
         aside=SetAsideCounts(rejected=1, dead_letters=1, parked=1),
-        rows=[RejectedRow("0", 7, hostile, body_text(b"x" * 9_999), "2026-11-22T10:00:00Z")],
-        parked=[ParkedEvent("0", 8, hostile, hostile, hostile, 1, 5.0, None)],
+        rows=[ShownRejected("0", 7, hostile, body_text(b"x" * 9_999), "2026-11-22T10:00:00Z")],
+        parked=[ShownParked("0", 8, hostile, hostile, hostile, 1, 5.0, None)],
         verdicts={"0": PartitionVerdict("stalled", hostile)},
         error=hostile,
     )
-    shown = view("p", seen, known={hostile: 3}, history=[Move(1.0, Kind.LEFT, owner=hostile)])
+    shown = view("p", seen, palette={hostile: 3}, history=[Move(1.0, MoveKind.LEFT, owner=hostile)])
     text = json.dumps(shown, ensure_ascii=False)
     assert text.isprintable()
     assert text.count("<script>") == 11  # as it came: the page puts it in as text
@@ -56,8 +56,8 @@ def test_what_others_wrote_is_text_on_one_line_and_not_too_long() -> None:
 
 def test_a_traceback_keeps_its_lines_and_its_end() -> None:
     said = "frame\x1b\n" * LONGEST + "RuntimeError: <b>"
-    row = RejectedRow("0", 7, "r", "b", "2026-11-22T10:00:00Z", traceback=said)
-    [shown] = view("p", Seen(1.0, group(), rows=[row]), known={})["rejectedRows"]
+    row = ShownRejected("0", 7, "r", "b", "2026-11-22T10:00:00Z", traceback=said)
+    [shown] = view("p", PipelineLook(1.0, group(), rows=[row]), palette={})["rejectedRows"]
     assert shown["traceback"].endswith("\\x1b\nRuntimeError: <b>")
     assert shown["traceback"].startswith("…")
     assert "\x1b" not in shown["traceback"]
@@ -71,5 +71,5 @@ def test_bodies_as_text() -> None:
 
 
 def test_before_the_first_look_there_is_an_error_and_nothing_else() -> None:
-    shown = view("p", Seen(0.0, error="the store is away"), known={})
+    shown = view("p", PipelineLook(0.0, error="the store is away"), palette={})
     assert (shown["error"], shown["partitions"]) == ("the store is away", [])

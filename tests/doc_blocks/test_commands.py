@@ -24,7 +24,7 @@ from azure.servicebus import ServiceBusClient
 from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.rules.table import FENCE_COLUMNS
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS
 from tests.doc_blocks.conftest import send_orders
 from tests.doc_blocks.fences import Block, block, blocks, missing
 from tests.doc_blocks.programs import DELAYS

@@ -20,7 +20,7 @@ from leasehold.handlers.contract import Delete, EntityEvent, HandlerFailed, Skip
 from leasehold.handlers.table import Retries
 from leasehold.operations.checking import look_at_related
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from tests.handlers.batches import overtaken_once
 from tests.handlers.related_bench import TABLES, Bench, bench, sqlite_bench
 from tests.sinks.postgres import Place, place_on

@@ -14,7 +14,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, Root
 from pydantic.alias_generators import to_camel
 
 from leasehold.errors import ConfigError
-from leasehold.handlers import states
+from leasehold.handlers import state_class
 from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import EntityEvent, Key, compute, entity
 from tests.handlers import flat
@@ -212,6 +212,6 @@ def test_an_older_pydantic_reads_aliases_alone_unless_the_class_says_otherwise()
     def validate(row: Any) -> Any:
         """As it is before 2.11."""
 
-    assert states._by_name(Swapped, ["twice"], validate, {"populate_by_name": True}) is validate
+    assert state_class._by_name(Swapped, ["twice"], validate, {"populate_by_name": True}) is validate
     with pytest.raises(ConfigError, match=r"state = 'Aliased': its field order_id has an alias.*older than 2\.11"):
-        states._by_name(Aliased, ["order_id"], validate, {})
+        state_class._by_name(Aliased, ["order_id"], validate, {})

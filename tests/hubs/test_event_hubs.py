@@ -31,7 +31,7 @@ from leasehold.hubs.event_hubs import events
 from leasehold.hubs.event_hubs.hub import EventHub
 from leasehold.hubs.event_hubs.read_ahead import ReadAhead
 from leasehold.hubs.event_hubs.receiver import Receiver
-from leasehold.hubs.event_hubs.url import VARIABLE, Address, read_url, without_secrets
+from leasehold.hubs.event_hubs.url import VARIABLE, EventHubAddress, read_url, without_secrets
 from leasehold.model import EARLIEST, Checkpoint, Event
 from leasehold.processors.events import DeliverySettings, EventProcessor, Handlers
 from leasehold.stores.memory.store import MemoryStore
@@ -57,9 +57,11 @@ def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client asks as often as ever for what is away, without its pauses, which take 6 s."""
-    client = Address.client
+    client = EventHubAddress.client
     monkeypatch.setattr(
-        Address, "client", lambda self, kind, **options: client(self, kind, retry_backoff_factor=0.01, **options)
+        EventHubAddress,
+        "client",
+        lambda self, kind, **options: client(self, kind, retry_backoff_factor=0.01, **options),
     )
 
 
@@ -260,11 +262,11 @@ def test_a_receiver_takes_many_events_from_its_socket_at_once(
 def test_a_slow_reader_keeps_its_receiver(memories: dict[str, MemoryHub], monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
-    def counted(address: Address, partition: str, *where: Any) -> Receiver:
+    def counted(address: EventHubAddress, partition: str, *where: Any) -> Receiver:
         opened.append(partition)
         return Receiver(address, partition, *where)
 
-    monkeypatch.setattr("leasehold.hubs.event_hubs.kept.Receiver", counted)
+    monkeypatch.setattr("leasehold.hubs.event_hubs.kept_receivers.Receiver", counted)
     with EventHubsServer(memories, limits=Limits(idle_timeout=2.0)) as server:
         monkeypatch.setenv(VARIABLE, server.connection_string())
         fill(memories["hub-0"], "0", 5_000)

@@ -189,7 +189,7 @@ def test_a_receiver_that_nobody_asked_to_keep_is_closed_after_a_while(
     hub: EventHub, server: EventHubsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in an executor of Spark, which is not told that a partition was lost."""
-    monkeypatch.setattr("leasehold.hubs.event_hubs.kept.LONGEST_REST", 0.3)
+    monkeypatch.setattr("leasehold.hubs.event_hubs.kept_receivers.LONGEST_REST", 0.3)
     hub.send(numbered(5), partition="0")
 
     def read(start: int, end: int) -> list[int]:

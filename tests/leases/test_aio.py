@@ -23,8 +23,8 @@ from tests.waiting import PATIENCE
 
 
 @asynccontextmanager
-async def opened(store: Any, holder: str = "me") -> AsyncIterator[aio.EntityLeases]:
-    leases = aio.EntityLeases(store, scope="tests", holder=holder)
+async def opened(store: Any, holder: str = "me") -> AsyncIterator[aio.AsyncEntityLeases]:
+    leases = aio.AsyncEntityLeases(store, scope="tests", holder=holder)
     try:
         yield leases
     finally:
@@ -48,9 +48,9 @@ def test_the_names_are_the_same() -> None:
     def public(of: type) -> set[str]:
         return {name for name in dir(of) if not name.startswith("_")}
 
-    assert public(aio.EntityLeases) == public(blocking.EntityLeases)
-    assert public(aio.EntityLease) == public(blocking.EntityLease)
-    assert public(blocking.LossSignal) - public(aio.LossSignal) == {"call", "call_no_more"}
+    assert public(aio.AsyncEntityLeases) == public(blocking.EntityLeases)
+    assert public(aio.AsyncEntityLease) == public(blocking.EntityLease)
+    assert public(blocking.LossSignal) - public(aio.AsyncLossSignal) == {"call", "call_no_more"}
 
 
 def test_held_in_the_block_and_free_after_it(store: MemoryLeaseStore) -> None:
@@ -130,7 +130,7 @@ def test_a_task_cancelled_while_the_store_hangs_gives_back_what_it_wins(store: M
 
 def test_what_is_won_after_the_loop_has_ended_is_given_back_too(store: MemoryLeaseStore) -> None:
     way = WayTo(store)
-    leases = aio.EntityLeases(way, scope="tests", holder="me")
+    leases = aio.AsyncEntityLeases(way, scope="tests", holder="me")
 
     async def run() -> None:
         (await leases.acquire("warm")).check()
@@ -214,7 +214,7 @@ def test_what_is_given_up_does_not_wait_behind_what_is_asked_for(store: MemoryLe
 
 
 def test_a_child_that_is_forked_has_threads_of_its_own(store: MemoryLeaseStore) -> None:
-    leases = aio.EntityLeases(store, scope="tests", holder="me")
+    leases = aio.AsyncEntityLeases(store, scope="tests", holder="me")
 
     async def take(key: str) -> None:
         await (await leases.acquire(key)).release()

@@ -13,7 +13,7 @@ from leasehold.listening import Address
 from leasehold.metrics import serve_metrics
 from leasehold.metrics.beside import Beside, together
 from leasehold.metrics.exposition import text_of
-from leasehold.metrics.server import Answer, HttpServer
+from leasehold.metrics.server import HttpServer, MetricsResponse
 from leasehold.notices import BatchDone, CycleEnded, Notices, TableApplied, WorkStalled
 from tests.metrics.groups import samples
 from tests.metrics.scraper import get
@@ -86,7 +86,7 @@ def test_what_is_away_has_no_series_and_is_not_ready() -> None:
 
 @pytest.mark.parametrize("said", [b"{", b'leasehold_x{a="', b"\xff\xfe", b"[1, 2"])
 def test_what_nobody_can_read_ends_nothing(said: bytes) -> None:
-    routes = {path: lambda: Answer(said) for path in ("/metrics", "/readyz", "/status")}
+    routes = {path: lambda: MetricsResponse(said) for path in ("/metrics", "/readyz", "/status")}
     with HttpServer(Address("127.0.0.1", 0), routes) as strange:
         beside = strange.url.removeprefix("http://")
         with serve_metrics(Notices(), listen="127.0.0.1:0", beside=beside) as server:

@@ -24,7 +24,7 @@ from leasehold.cli.app import app
 from leasehold.errors import ConfigError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.listening import Address
-from leasehold.metrics.server import MOST_CLIENTS, Answer, HttpServer
+from leasehold.metrics.server import MOST_CLIENTS, HttpServer, MetricsResponse
 from leasehold.operations.verdicts import Standing
 from tests.metrics.files import PIPELINE
 from tests.metrics.groups import of, samples
@@ -184,10 +184,10 @@ def test_another_address_than_loopback_is_warned_of(folder: Path) -> None:
 
 
 def test_a_port_in_use_is_told_and_a_failing_path_is_one_answer() -> None:
-    def failing() -> Answer:
+    def failing() -> MetricsResponse:
         raise RuntimeError("no")
 
-    with HttpServer(Address("127.0.0.1", 0), {"/fails": failing, "/works": lambda: Answer(b"yes")}) as server:
+    with HttpServer(Address("127.0.0.1", 0), {"/fails": failing, "/works": lambda: MetricsResponse(b"yes")}) as server:
         assert asked(f"{server.url}/works?x=1") == "yes"
         for path, status in (("/fails", 500), ("/", 404)):
             with pytest.raises(urllib.error.HTTPError) as refused:
@@ -209,7 +209,7 @@ def test_clients_cost_so_many_threads_and_each_for_so_long(monkeypatch: pytest.M
     for bound in ("LONGEST", "_PATIENCE"):
         monkeypatch.setitem(bounds, bound, NEVER)
     with ExitStack() as stack:
-        server = stack.enter_context(HttpServer(Address("127.0.0.1", 0), {"/works": lambda: Answer(b"yes")}))
+        server = stack.enter_context(HttpServer(Address("127.0.0.1", 0), {"/works": lambda: MetricsResponse(b"yes")}))
         place = (server.address.host, server.address.port)
         silent = [stack.enter_context(socket.create_connection(place)) for _ in range(MOST_CLIENTS + 20)]
         for one in silent[MOST_CLIENTS:]:

@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from leasehold.clock import SystemClock
 from leasehold.notices import CycleFailed, OwnershipClaimed, OwnershipRelinquished
 from leasehold.ownership import DispatchThread
-from leasehold.ownership.pace import JITTER, Outcome, pause_after
+from leasehold.ownership.pace import JITTER, CycleOutcome, pause_after
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, SETTINGS, Hub, Instance
 from tests.waiting import NEVER, PATIENCE
 
 # The pace
 
-IN_A_WHILE = [outcome for outcome in Outcome if outcome not in (Outcome.WON, Outcome.DOUBTED)]
-SOON = {Outcome.ASKING: 0.25, Outcome.FAILED: 0.25}
+IN_A_WHILE = [outcome for outcome in CycleOutcome if outcome not in (CycleOutcome.WON, CycleOutcome.DOUBTED)]
+SOON = {CycleOutcome.ASKING: 0.25, CycleOutcome.FAILED: 0.25}
 
 
 @pytest.mark.parametrize("outcome", IN_A_WHILE)
 @given(interval=st.floats(0.01, 600), spent=st.floats(0, 600), seed=st.integers())
 def test_a_pause_is_never_longer_than_what_is_left_of_the_interval(
-    outcome: Outcome, interval: float, spent: float, seed: int
+    outcome: CycleOutcome, interval: float, spent: float, seed: int
 ) -> None:
     pause = pause_after(interval, spent, outcome, Random(seed))
     longest = interval * SOON.get(outcome, 1.0)
@@ -37,7 +37,7 @@ def test_a_pause_is_never_longer_than_what_is_left_of_the_interval(
 
 @given(interval=st.floats(0.01, 600), spent=st.floats(0, 600))
 def test_a_cycle_that_won_is_followed_at_once(interval: float, spent: float) -> None:
-    assert pause_after(interval, spent, Outcome.WON, Random(0)) == 0.0
+    assert pause_after(interval, spent, CycleOutcome.WON, Random(0)) == 0.0
 
 
 @given(interval=st.floats(0.01, 600), spent=st.floats(0, 600), seed=st.integers())
@@ -45,12 +45,12 @@ def test_the_second_look_comes_after_those_that_live_and_before_the_next_cycle(
     interval: float, spent: float, seed: int
 ) -> None:
     """After a failure they are back within a quarter of the interval: what the cycle took does not bring it forward."""
-    pause = pause_after(interval, spent, Outcome.DOUBTED, Random(seed))
-    assert SOON[Outcome.FAILED] * interval < pause <= interval / 2
+    pause = pause_after(interval, spent, CycleOutcome.DOUBTED, Random(seed))
+    assert SOON[CycleOutcome.FAILED] * interval < pause <= interval / 2
 
 
-@pytest.mark.parametrize("outcome", [*IN_A_WHILE, Outcome.DOUBTED])
-def test_a_pause_depends_on_its_arguments_alone(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [*IN_A_WHILE, CycleOutcome.DOUBTED])
+def test_a_pause_depends_on_its_arguments_alone(outcome: CycleOutcome) -> None:
     assert pause_after(10, 1, outcome, Random(7)) == pause_after(10, 1, outcome, Random(7))
     assert len({pause_after(10, 1, outcome, Random(seed)) for seed in range(20)}) == 20
 

@@ -18,7 +18,7 @@ from leasehold.model import EARLIEST, LATEST, ConsumerGroup, EventPosition, Owne
 from leasehold.ownership import Hold
 from leasehold.processors.events import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, Handlers, every
 from leasehold.processors.events.arguments import handlers_of, policy_of
-from leasehold.processors.events.checkpointer import Checkpointer, Place
+from leasehold.processors.events.checkpointer import Checkpointer, ProcessedEvent
 from leasehold.processors.events.delivery import AHEAD_BYTES
 from leasehold.processors.events.positions import positions_of
 from leasehold.processors.events.restarts import Restarts
@@ -33,48 +33,48 @@ GROUP = ConsumerGroup("n", "h")
 def test_each_batch_is_due_at_the_end_of_a_batch_only() -> None:
     account = Checkpointer(EACH_BATCH, 10, 0.0)
     assert account.due(0.0) is None
-    account.note(Place(10), 1, batch_ended=False)
+    account.note(ProcessedEvent(10), 1, batch_ended=False)
     assert account.due(100.0) is None
-    account.note(Place(11), 1, batch_ended=True)
-    assert account.due(0.0) == Place(11)
-    account.record(Place(11), 0.0)
+    account.note(ProcessedEvent(11), 1, batch_ended=True)
+    assert account.due(0.0) == ProcessedEvent(11)
+    account.record(ProcessedEvent(11), 0.0)
     assert account.due(0.0) is None
 
 
 def test_every_n_events() -> None:
     account = Checkpointer(every(events=5), 0, 0.0)
-    account.note(Place(3), 4, batch_ended=True)
-    assert (account.due(1e6), account.owed()) == (None, Place(3))
-    account.note(Place(4), 1, batch_ended=True)
-    assert account.due(0.0) == Place(4)
-    account.record(Place(4), 0.0)
-    account.note(Place(8), 4, batch_ended=True)
+    account.note(ProcessedEvent(3), 4, batch_ended=True)
+    assert (account.due(1e6), account.owed()) == (None, ProcessedEvent(3))
+    account.note(ProcessedEvent(4), 1, batch_ended=True)
+    assert account.due(0.0) == ProcessedEvent(4)
+    account.record(ProcessedEvent(4), 0.0)
+    account.note(ProcessedEvent(8), 4, batch_ended=True)
     assert account.due(0.0) is None
 
 
 def test_every_t_seconds_also_without_another_event() -> None:
     account = Checkpointer(every(seconds=10), 0, 100.0)
     assert account.wait(105.0) is None
-    account.note(Place(0), 1, batch_ended=True)
+    account.note(ProcessedEvent(0), 1, batch_ended=True)
     assert (account.due(109.0), account.wait(109.0)) == (None, 1.0)
-    assert account.due(110.0) == Place(0)
-    account.record(Place(0), 111.0)
+    assert account.due(110.0) == ProcessedEvent(0)
+    account.record(ProcessedEvent(0), 111.0)
     assert account.due(130.0) is None
 
 
 def test_whichever_comes_first() -> None:
     account = Checkpointer(every(events=100, seconds=10), 0, 0.0)
-    account.note(Place(0), 1, batch_ended=True)
-    assert account.due(10.0) == Place(0)
-    account.record(Place(0), 10.0)
-    account.note(Place(100), 100, batch_ended=True)
-    assert account.due(10.0) == Place(100)
+    account.note(ProcessedEvent(0), 1, batch_ended=True)
+    assert account.due(10.0) == ProcessedEvent(0)
+    account.record(ProcessedEvent(0), 10.0)
+    account.note(ProcessedEvent(100), 100, batch_ended=True)
+    assert account.due(10.0) == ProcessedEvent(100)
 
 
 def test_on_stop_owes_what_is_processed_and_manual_owes_nothing() -> None:
-    for policy, owed in ((ON_STOP, Place(7)), (MANUAL, None)):
+    for policy, owed in ((ON_STOP, ProcessedEvent(7)), (MANUAL, None)):
         account = Checkpointer(policy, 0, 0.0)
-        account.note(Place(7), 8, batch_ended=True)
+        account.note(ProcessedEvent(7), 8, batch_ended=True)
         assert (account.due(1e9), account.owed()) == (None, owed)
 
 
@@ -83,11 +83,11 @@ def test_a_gap_is_passed_once_all_before_it_is_done_with() -> None:
         account = Checkpointer(policy, 10, 0.0)
         assert account.passes(10, 15)
         assert not account.passes(11, 15), "event 10 is under way"
-        account.note(Place(12), 3, batch_ended=True)
+        account.note(ProcessedEvent(12), 3, batch_ended=True)
         assert account.passes(13, 15) is done_with, "a policy that records by itself counts what handlers have done"
-        account.record(Place(12), 1.0)
+        account.record(ProcessedEvent(12), 1.0)
         assert account.passes(13, 15)
-        account.record(Place(14), 2.0)
+        account.record(ProcessedEvent(14), 2.0)
         assert not account.passes(13, 15), "it is recorded"
         assert account.restart() == 15
     assert not Checkpointer(CheckpointPolicy(kept=False), 10, 0.0).passes(10, 15)
@@ -95,14 +95,14 @@ def test_a_gap_is_passed_once_all_before_it_is_done_with() -> None:
 
 def test_a_failed_task_goes_on_after_what_is_processed_or_recorded() -> None:
     account = Checkpointer(ON_STOP, 0, 0.0)
-    account.note(Place(7), 8, batch_ended=True)
+    account.note(ProcessedEvent(7), 8, batch_ended=True)
     assert account.restart() == 8
-    account.record(Place(9), 0.0)  # by hand, in the middle of a batch
+    account.record(ProcessedEvent(9), 0.0)  # by hand, in the middle of a batch
     assert account.restart() == 10
     by_hand = Checkpointer(MANUAL, 0, 0.0)
-    by_hand.note(Place(7), 8, batch_ended=True)
+    by_hand.note(ProcessedEvent(7), 8, batch_ended=True)
     assert by_hand.restart() == 0
-    by_hand.record(Place(3), 0.0)
+    by_hand.record(ProcessedEvent(3), 0.0)
     assert by_hand.restart() == 4
 
 
@@ -110,7 +110,7 @@ def test_a_failed_task_goes_on_after_what_is_processed_or_recorded() -> None:
 def test_what_is_written_never_steps_back(attempts: list[tuple[int, bool]]) -> None:
     account, written = Checkpointer(MANUAL, 0, 0.0), [-1]
     for number, reply_comes in attempts:
-        wanted = account.trying(Place(number))
+        wanted = account.trying(ProcessedEvent(number))
         if wanted is None:
             assert number <= account.recorded.sequence_number
             continue
@@ -131,7 +131,7 @@ def test_a_checkpoint_is_never_ahead_and_nothing_is_owed_after_it(
     account, processed = Checkpointer(CheckpointPolicy(batches=batches, events=events), 0, 0.0), -1
     for size in sizes:
         processed += size
-        account.note(Place(processed), size, batch_ended=True)
+        account.note(ProcessedEvent(processed), size, batch_ended=True)
         due = account.due(0.0)
         if due is not None:
             assert due.sequence_number == processed
@@ -139,7 +139,7 @@ def test_a_checkpoint_is_never_ahead_and_nothing_is_owed_after_it(
             assert account.owed() is None
         elif events is not None:
             assert processed - account.recorded.sequence_number < events
-    assert account.owed() in (None, Place(processed))
+    assert account.owed() in (None, ProcessedEvent(processed))
 
 
 def test_policies_that_make_no_sense() -> None:

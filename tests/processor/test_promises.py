@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leasehold import EventProcessor
-from leasehold.combinations import BUILT_IN, PROMISES, Combination, Place, check, is_mixed, place_at, place_of
+from leasehold.combinations import BUILT_IN, PROMISES, Combination, StorePlace, check, is_mixed, place_at, place_of
 from leasehold.config import STRATEGY_NAMES, OwnershipSettings
 from leasehold.errors import ConfigError
 from leasehold.hubs.log.hub import LogHub
@@ -44,7 +44,7 @@ def keeps(combination: Combination) -> bool:
     return all(promise.broken(combination) is None for promise in PROMISES)
 
 
-def at(scheme: str) -> Place:
+def at(scheme: str) -> StorePlace:
     return place_at(URLS[scheme])
 
 
@@ -166,7 +166,7 @@ def test_a_larger_share_is_refused_in_a_mixed_fleet() -> None:
 
 @pytest.mark.parametrize(("changes", "field"), [({"capacity": 2.0}, "capacity"), ({"maximum_partitions": 3}, None)])
 def test_what_nobody_would_hear_of_is_refused(changes: dict[str, float], field: str | None) -> None:
-    deaf = Place("theirs", StoreFeatures(shared=True, presence=False))
+    deaf = StorePlace("theirs", StoreFeatures(shared=True, presence=False))
     settings = OwnershipSettings(**changes)  # type: ignore[arg-type]
     error = refused(ownership=deaf, checkpoints=deaf, settings=settings)
     assert error.field == (field or "maximum_partitions")
@@ -176,7 +176,7 @@ def test_what_nobody_would_hear_of_is_refused(changes: dict[str, float], field: 
 
 
 def test_a_store_that_cannot_fence_keeps_no_checkpoints() -> None:
-    open_to_all = Place("theirs", StoreFeatures(shared=True, fenced_checkpoints=False))
+    open_to_all = StorePlace("theirs", StoreFeatures(shared=True, fenced_checkpoints=False))
     error = refused(ownership=open_to_all, checkpoints=open_to_all)
     assert (error.field, error.value) == ("checkpoint_store", "theirs")
     check(Combination(ownership=open_to_all, checkpoints=at("redis")))
@@ -186,7 +186,7 @@ def test_a_store_that_cannot_fence_keeps_no_checkpoints() -> None:
 @pytest.mark.parametrize("lacking", ["presence", "own_clock", "batches"])
 def test_every_strategy_works_without_a_clock_presence_or_batches(strategy: str, lacking: str) -> None:
     """That they come to rest is shown in `test_mixed` and by the simulation."""
-    less = Place("theirs", StoreFeatures(shared=True, **{lacking: False}))
+    less = StorePlace("theirs", StoreFeatures(shared=True, **{lacking: False}))
     check(Combination(ownership=less, checkpoints=less, settings=OwnershipSettings(strategy=strategy)))
 
 

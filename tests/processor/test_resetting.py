@@ -189,7 +189,7 @@ def test_of_a_fixed_share_only_its_own_partitions_are_set() -> None:
 
     def reset_share(to: Mapping[str, EventPosition]) -> list[Moved]:
         binding, share = PipelineBinding("p", "s"), ("0", "1")
-        return reset_group(hub, GROUP, store, store, sink, binding, to=to, expiration=30, ours=lambda _: share)
+        return reset_group(hub, GROUP, store, store, sink, binding, to=to, expiration=30, own_share=lambda _: share)
 
     with pytest.raises(UsageError, match="partition 2 belongs to another instance's fixed share"):
         reset_share({"1": EARLIEST, "2": EARLIEST})

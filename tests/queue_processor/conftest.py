@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.queues.service_bus.prompt import PromptTransport
-from leasehold.queues.service_bus.url import Address
+from leasehold.queues.service_bus.prompt import PromptQueueTransport
+from leasehold.queues.service_bus.url import QueueAddress
 from tests.queue_processor.accounts import LOGS, logs, read_logs, sqlite_in
 from tests.queues.conftest import server
 from tests.queues.servers import FAST, servicebus
@@ -48,9 +48,9 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Accounts:
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """The official client looks at its socket more often than by its own choice."""
 
-    def client(address: Address, retries: int) -> Any:
+    def client(address: QueueAddress, retries: int) -> Any:
         made: Any = servicebus.ServiceBusClient.from_connection_string(address._connection_string, **FAST)
-        made._amqp_transport = PromptTransport  # as the product's own
+        made._amqp_transport = PromptQueueTransport  # as the product's own
         return made
 
-    monkeypatch.setattr(Address, "client", client)
+    monkeypatch.setattr(QueueAddress, "client", client)

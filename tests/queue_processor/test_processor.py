@@ -18,7 +18,7 @@ from leasehold.handlers import Bodies
 from leasehold.handlers.contract import EntityEvent, Retry, entity
 from leasehold.leases import EntityLeases
 from leasehold.processors.queues import QueueDelivery, QueueProcessor
-from leasehold.processors.queues.content import Content, ContentReader
+from leasehold.processors.queues.content import ContentReader, MessageContent
 from leasehold.queues import QueueMessage, open_queue
 from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
@@ -232,7 +232,7 @@ def test_the_key_may_be_in_the_body_the_session_or_come_from_a_function() -> Non
         bodies, state = BodyReader(read_columns("account STRING", "schema")), read_columns("account STRING", "state")
         reader = ContentReader(handler, bodies, state, stated, lambda lease_key: None)
         found = reader.read(QueueMessage(message.pop("body", b"{}"), 1, 0.0, **message))
-        return found.key if isinstance(found, Content) else found.reason
+        return found.key if isinstance(found, MessageContent) else found.reason
 
     assert key(None, body=b'{"account": "b"}') == ("b",)
     assert key(None) == "NoKey"

@@ -9,14 +9,14 @@ import pytest
 
 from leasehold.processors.queues.messages_in_hand import (
     Complete,
+    DeadLetter,
     Ending,
     GiveBack,
     HeldMessage,
-    Look,
+    LookForParked,
     Renew,
-    Result,
-    SetAside,
     Start,
+    TryResult,
 )
 from leasehold.processors.queues.room import Room
 from leasehold.processors.queues.settings import QueueDelivery
@@ -73,7 +73,7 @@ def test_an_earlier_message_that_comes_while_the_entity_is_found_busy_is_the_fir
     start = started(room)
     taken(room, 5)
     taken(room, 9)
-    room.ended(start.held[0], Result(Ending.BUSY), 0.0)
+    room.ended(start.held[0], TryResult(Ending.BUSY), 0.0)
     room.finished("a")
     assert numbers(started(room, 2.0).held) == [5, 7, 9]
 
@@ -83,10 +83,10 @@ def test_what_is_done_is_completed_and_what_is_rejected_set_aside() -> None:
     taken(room, 1)
     taken(room, 2)
     first, second = started(room).held
-    room.ended(first, Result(Ending.APPLIED), 0.0)
-    room.ended(second, Result(Ending.REJECTED, "Rejected", "no n"), 0.0)
+    room.ended(first, TryResult(Ending.APPLIED), 0.0)
+    room.ended(second, TryResult(Ending.REJECTED, "Rejected", "no n"), 0.0)
     room.finished("a")
-    assert room.due(0.0) == [SetAside(second, "Rejected", "no n"), Complete((first,))]
+    assert room.due(0.0) == [DeadLetter(second, "Rejected", "no n"), Complete((first,))]
     assert room.empty
 
 
@@ -96,7 +96,7 @@ def test_a_message_that_fails_pauses_and_is_set_aside_after_its_last_delivery(po
     taken(room, 1, count=1)
     taken(room, 2)
     start = started(room)
-    room.ended(start.held[0], Result(Ending.FAILED, description="boom"), 0.0)
+    room.ended(start.held[0], TryResult(Ending.FAILED, description="boom"), 0.0)
     room.finished("a")
     if policy == "abandon":
         assert [numbers(step.held) for step in room.due(0.0) if isinstance(step, Start)] == [[2]]
@@ -105,9 +105,9 @@ def test_a_message_that_fails_pauses_and_is_set_aside_after_its_last_delivery(po
     assert room.due(0.4) == []  # nothing overtakes it
     again = started(room, 1.0)
     assert (numbers(again.held), again.held[0].delivery) == ([1, 2], 3)
-    room.ended(again.held[0], Result(Ending.FAILED, description="boom"), 1.0)
+    room.ended(again.held[0], TryResult(Ending.FAILED, description="boom"), 1.0)
     room.finished("a")
-    aside = [step for step in room.due(1.0) if isinstance(step, SetAside)]
+    aside = [step for step in room.due(1.0) if isinstance(step, DeadLetter)]
     assert [(step.reason, step.description) for step in aside] == [("HandlerFailed", "boom")]
 
 
@@ -117,7 +117,7 @@ def test_a_busy_entity_is_waited_for_for_a_time_and_then_given_back_but_for_a_la
     taken(room, 2, count=2)
     (held, last), now = started(room).held, 0.0
     for now in (0.0, 5.0, 10.0):
-        room.ended(held, Result(Ending.BUSY), now)
+        room.ended(held, TryResult(Ending.BUSY), now)
         room.finished("a")
         if now < 10.0:
             assert numbers(started(room, now + 4.0).held) == [1, 2]
@@ -130,7 +130,7 @@ def test_what_is_in_hand_is_renewed_wherever_it_stands_and_dropped_when_the_serv
     room = room_of(workers=1, busy="abandon", first_pause=60.0, longest_pause=60.0)
     taken(room, 1, "busy")
     start = started(room)
-    room.ended(start.held[0], Result(Ending.BUSY), 0.0)
+    room.ended(start.held[0], TryResult(Ending.BUSY), 0.0)
     room.finished("busy")
     taken(room, 2, "at work")
     taken(room, 3, "waits")
@@ -144,7 +144,7 @@ def test_what_is_in_hand_is_renewed_wherever_it_stands_and_dropped_when_the_serv
         held.trust = LOST
     assert room.due(29.0) == []
     assert room.lost == 2
-    room.ended(at_work.held[0], Result(Ending.APPLIED), 29.0)  # it was committed: the service says whether it is its
+    room.ended(at_work.held[0], TryResult(Ending.APPLIED), 29.0)  # it was committed: the service says whether it is its
     room.finished("at work")
     assert room.due(29.0) == [Complete(at_work.held)]
 
@@ -167,7 +167,7 @@ def test_the_end_gives_back_what_nobody_works_on() -> None:
     start = started(room)
     taken(room, 2, "b")
     assert [numbers(step.held) for step in room.due(1.0, stopping=True) if isinstance(step, GiveBack)] == [[2]]
-    room.ended(start.held[0], Result(Ending.APPLIED), 1.0)
+    room.ended(start.held[0], TryResult(Ending.APPLIED), 1.0)
     room.finished("a")
     assert room.due(1.0, stopping=True) == [Complete(start.held)]
     assert room.empty
@@ -184,7 +184,7 @@ def test_work_is_begun_once_the_service_has_said_that_a_doubtful_lock_is_held() 
 
 def test_parked_messages_are_looked_for_and_come_before_those_in_hand() -> None:
     room = Room(QueueDelivery(workers=2, first_pause=1.0), Random(1), looks=True)
-    assert room.due(0.0) == [Look(2)]
+    assert room.due(0.0) == [LookForParked(2)]
     assert room.due(5.0) == [], "one look at a time"
     taken(room, 1, "a", now=5.0)
     room.looked({"a": ("a",), "b": ("b",)})
@@ -200,14 +200,14 @@ def test_an_entity_that_is_busy_is_asked_for_again_for_its_parked_messages_after
     room.due(0.0)
     room.looked({"b": ("b",)})
     start = started(room)
-    room.ended_parked(start, Result(Ending.BUSY), 0.0)
+    room.ended_parked(start, TryResult(Ending.BUSY), 0.0)
     room.finished("b")
     assert [step for step in room.due(0.4) if isinstance(step, Start)] == []
     room.looked({"b": ("b",)})
     assert [step for step in room.due(0.4) if isinstance(step, Start)] == [], "the pause goes on"
     (again,) = (step for step in room.due(1.0) if isinstance(step, Start))
     assert again == start
-    room.ended_parked(again, Result(Ending.FAILED), 1.0)
+    room.ended_parked(again, TryResult(Ending.FAILED), 1.0)
     room.finished("b")
     assert [step for step in room.due(9.0) if isinstance(step, Start)] == [], "the sink says when"
 
@@ -218,6 +218,6 @@ def test_what_was_parked_is_completed_and_the_next_message_follows() -> None:
     taken(room, 2)
     first, second = started(room).held
     for held, ending in ((first, Ending.PARKED), (second, Ending.APPLIED)):
-        room.ended(held, Result(ending), 0.0)
+        room.ended(held, TryResult(ending), 0.0)
     room.finished("a")
     assert room.due(0.0) == [Complete((first, second))]

@@ -15,7 +15,7 @@ from leasehold.errors import UsageError
 from leasehold.handlers.contract import EntityEvent
 from leasehold.leases import EntityLeases
 from leasehold.processors.queues import QueueDelivery, work
-from leasehold.processors.queues.content import Content
+from leasehold.processors.queues.content import MessageContent
 from leasehold.processors.queues.messages_in_hand import HeldMessage
 from leasehold.queues import QueueMessage
 from leasehold.queues.locks import LockTrust
@@ -107,7 +107,7 @@ def test_one_that_was_at_work_when_an_earlier_one_came_makes_that_late(
         body = json.dumps({"account": "a", "n": number}).encode()
         message = QueueMessage(body, number, enqueued, locked_until=enqueued)
         content = made._reader.read(message)
-        assert isinstance(content, Content)
+        assert isinstance(content, MessageContent)
         held.append(HeldMessage(message, "a", content, LockTrust(math.inf, math.inf)))
     with closing(EntityLeases(f"sqlite:////{tmp_path}/leases.db", scope="s")) as leases, leases.hold("a") as lease:
         assert [each.ending for each in made._work.tried_together(held, lease, lambda: False)] == ["applied"] * 4

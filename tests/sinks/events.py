@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.sink import SqliteSink
 
 SCHEMA = pa.schema(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from leasehold.sinks.base import Features, Sink
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.sink import SqliteSink
 
 OF_A_SINK = frozenset(

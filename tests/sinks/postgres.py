@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from tests.waiting import PATIENCE
 
 FLIGHTS = TableSpec(name="flights", pipeline="p", keys=("tail",))

@@ -27,7 +27,7 @@ from leasehold.sinks.postgres.staging import Staging
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.row_by_row import RowWriter
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from tests.sinks.events import E, batch, last_of_keys
 from tests.sinks.postgres import FLIGHTS
 from tests.sinks.processes import behind, die

@@ -15,7 +15,7 @@ from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.base import Sink
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import SCHEMA, Model, batch, look, look_rejected
 from tests.sinks.postgres import Place

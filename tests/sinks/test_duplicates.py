@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN, DuplicatesFound, Known, Seen, digest, judge
+from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN, DuplicatesFound, IdentifiedEvent, Seen, digest, judge
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold_testkit.contracts.sinks.duplicates import FAR_AHEAD, Sent, known_by
@@ -80,7 +80,7 @@ def test_a_memory_is_of_the_event_and_not_of_the_batch() -> None:
     first, second = Seen("h", "0", 1, 0), Seen("h", "0", 2, 0)
 
     def verdict(events: list[Seen], known: dict[str, Seen]) -> DuplicatesFound:
-        return judge([Known("x", one.event, one.time) for one in events], known, 60.0, None, 0)
+        return judge([IdentifiedEvent("x", one.event, one.time) for one in events], known, 60.0, None, 0)
 
     assert verdict([first, second], {}).dropped == {second.event}
     assert verdict([first], {"x": first}).dropped == frozenset()
@@ -103,7 +103,7 @@ def test_a_memory_is_of_the_event_and_not_of_the_batch() -> None:
 def test_what_a_table_has_reached(seconds: list[int | None], before: int | None, reached: int | None) -> None:
     """Of a sink whose clock says 1,000."""
     times = [None if one is None else one * 1_000_000 for one in seconds]
-    events = [Known(f"{number}", ("h", "0", number), time) for number, time in enumerate(times)]
+    events = [IdentifiedEvent(f"{number}", ("h", "0", number), time) for number, time in enumerate(times)]
     verdict = judge(events, {}, WINDOW, before and before * 1_000_000, 1_000_000_000)
     assert verdict.reached == (None if reached is None else reached * 1_000_000)
     assert verdict.forget_before == ((1_000 if reached is None else reached) - 2 * WINDOW) * 1_000_000

@@ -18,7 +18,7 @@ from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.row_by_row import RowWriter
 from leasehold.sinks.rules.rows import LastRows, Rows
-from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold.sinks.sqlite import shape
 from leasehold.sinks.sqlite.rules import sees_each_row
 from leasehold.sinks.sqlite.sink import SqliteSink

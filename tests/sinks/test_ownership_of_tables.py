@@ -18,7 +18,7 @@ from leasehold.errors import (
     UsageError,
 )
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec, Totals
+from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange, TableSpec, Totals
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 

@@ -12,7 +12,7 @@ from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
 from leasehold.sinks.features import COMPARISON, require
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
 

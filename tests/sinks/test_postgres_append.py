@@ -6,7 +6,7 @@ import pytest
 
 from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.staging import Staging
-from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
 

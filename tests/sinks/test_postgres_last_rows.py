@@ -23,7 +23,7 @@ from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold.sinks.rules.values import convert, most_json
 from tests.sinks.events import SCHEMA, E, Model, batch
 from tests.sinks.postgres import FLIGHTS, Place

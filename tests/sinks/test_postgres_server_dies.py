@@ -14,7 +14,7 @@ import pytest
 
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS
 from tests.sinks.postgres_writer import MADE, POINTS, SPEC, killed

@@ -17,7 +17,7 @@ from leasehold.errors import ConfigError, SchemaMismatch, SinkError, SinkUnavail
 from leasehold.sinks import Batch, BatchResult, TableSpec, open_sink
 from leasehold.sinks.postgres import rows
 from leasehold.sinks.postgres.merging import Merge
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staging import Staging, encode
 from leasehold.sinks.rules.fence import Watermark
@@ -433,7 +433,7 @@ def test_a_batch_that_takes_long_to_convert_is_not_ended_meanwhile(
     monkeypatch.setattr(rows, "encode", noting(calls, "piece", slow))
     monkeypatch.setattr(rows, "time", clock)
     monkeypatch.setattr(rows, "_PIECE", 1)
-    monkeypatch.setattr(Session, "one", noting(calls, "word", Session.one))
+    monkeypatch.setattr(PostgresSession, "one", noting(calls, "word", PostgresSession.one))
     sink = place.sink(TableSpec(name="slow", pipeline="p", mode="append"), timeout=60.0)
     values = [str(number) if number != 50 else "\0" for number in range(60)]
     assert sink.apply(of({"v": pa.array(values)})) == BatchResult(applied=59, rejected=1)

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from tests.sinks.events import E, batch, last_of_keys
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.sinks.postgres_writer import (

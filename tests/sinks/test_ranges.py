@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from leasehold.errors import EventsMissing, OwnerLevelWentBack, StaleBatch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult, RefusedRange
+from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange
 from tests.sinks.events import SCHEMA, E, batch, look, look_rejected, sink
 from tests.sinks.ranges import of, read
 from tests.sinks.streams import campaign, fresh

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from leasehold.errors import SchemaMismatch
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from tests.sinks.events import E, batch, lacking_chunks, look, sink
 from tests.sinks.ranges import of, read
 from tests.sinks.streams import Log, campaign, cut, fresh, logs, split

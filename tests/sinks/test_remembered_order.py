@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from leasehold.errors import ConfigError, UsageError
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 from tests.sinks.streams import Log, campaign, fresh, logs, split

@@ -24,7 +24,7 @@ from leasehold.sinks.beside.set_aside.contract import EventId
 from leasehold.sinks.features import COMPARISON, REJECTED, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from tests.sinks.events import look, run
 from tests.sinks.postgres import Place
 from tests.waiting import PATIENCE

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch
-from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.rules.table_name import TableName
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.shape import fits
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 

@@ -17,7 +17,7 @@ from leasehold.errors import (
 )
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from tests.sinks.events import SCHEMA, E, batch, look, look_rejected, run, sink
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.rules.table_name import TableName
+from leasehold.sinks.rules.table_spec import TableSpec
 
 PARTS = st.text(st.sampled_from("ab.\"%' Ä"), min_size=1).filter(str.strip)
 

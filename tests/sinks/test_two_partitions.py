@@ -12,7 +12,7 @@ from leasehold.errors import ConfigError, KeyFromTwoPartitions
 from leasehold.sinks import Sink, TableSpec
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult, Selection
 from leasehold.sinks.features import REJECTED, require
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, batch, read
 from tests.sinks.databases import OnPostgres, OnSqlite
 

@@ -16,7 +16,7 @@ import pytest
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import look, run
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from leasehold.sinks.postgres.staging import encode
-from leasehold.sinks.rules.values import Kind, as_json, convert, kind_of, order_kind, order_values, unstorable
+from leasehold.sinks.rules.values import ColumnKind, as_json, convert, kind_of, order_kind, order_values, unstorable
 
 AT = datetime(2026, 1, 31, 8, 0, 0, 5, UTC)
 
@@ -120,10 +120,10 @@ def test_rows_as_json_show_everything_they_can() -> None:
     [
         (pa.array([1, 2]), "number", [1, 2]),
         (pa.array([1.5]), "number", [1.5]),
-        (pa.array(["a"]), str(Kind.TEXT), ["a"]),
-        (pa.array([date(1970, 1, 3)]), str(Kind.DATE), [2]),
-        (pa.array([AT], pa.timestamp("us", "UTC")), str(Kind.TIMESTAMP), [int(AT.timestamp()) * 1_000_000 + 5]),
-        (pa.array([10**18], pa.int64()).cast(pa.timestamp("us")), str(Kind.TIMESTAMP), [10**18]),
+        (pa.array(["a"]), str(ColumnKind.TEXT), ["a"]),
+        (pa.array([date(1970, 1, 3)]), str(ColumnKind.DATE), [2]),
+        (pa.array([AT], pa.timestamp("us", "UTC")), str(ColumnKind.TIMESTAMP), [int(AT.timestamp()) * 1_000_000 + 5]),
+        (pa.array([10**18], pa.int64()).cast(pa.timestamp("us")), str(ColumnKind.TIMESTAMP), [10**18]),
     ],
 )
 def test_orders(column: Any, kind: str, values: list[Any]) -> None:

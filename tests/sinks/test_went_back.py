@@ -11,7 +11,7 @@ import pytest
 
 from leasehold.errors import EventsMissing
 from leasehold.sinks.rules.fence import Range, SeenMarks, Watermark, plan
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import E, batch, look
 from tests.sinks.postgres import FLIGHTS, Place

@@ -18,7 +18,7 @@ from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.jobs import Jobs, jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.tasks import ReadSpec
-from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.session.versions import to_arrow

@@ -15,7 +15,7 @@ from leasehold.runtime import Runtime
 from leasehold.sinks.features import SKIPPING, require
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.spark.handlers.committing import CommittingTable
-from leasehold.spark.handlers.lanes import Lane
+from leasehold.spark.handlers.lanes import RangeEvents
 from leasehold.spark.handlers.tasks import EventOfPartition, answers
 from leasehold_testkit.clock import ManualClock
 
@@ -27,12 +27,12 @@ def second_time(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, A
     return {"events": 1 + (state["events"] if state else 0)}
 
 
-def lane(first: int, *events: tuple[str, bool]) -> Lane:
+def lane(first: int, *events: tuple[str, bool]) -> RangeEvents:
     given = tuple(
         EventOfPartition(json.dumps({"account": account, "late": late}).encode(), number, 9.5)
         for number, (account, late) in enumerate(events, first)
     )
-    return Lane("h", "0", 1, given, first, first + len(events), first)
+    return RangeEvents("h", "0", 1, given, first, first + len(events), first)
 
 
 def table_in(folder: Path, **more: Any) -> CommittingTable:

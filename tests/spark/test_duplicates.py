@@ -13,13 +13,13 @@ from leasehold.errors import ConfigError
 from leasehold.model import Event
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark import EntityTable, RowRules
 from leasehold.spark.loop.evaluation import Evaluation
 from leasehold.spark.loop.jobs import jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.tasks import ReadSpec
-from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.offsets import ReadRange
 from tests.spark.places import FENCE, Place
 

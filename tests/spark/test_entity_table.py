@@ -20,7 +20,7 @@ from leasehold.model import ConsumerGroup, Ownership, OwnershipListing
 from leasehold.notices import Notices, TableApplied
 from leasehold.runtime import Runtime
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark import EntityTable, OwnershipRecords, RowRules, Writing
 from leasehold.stores.base import StoreFeatures
 from tests.waiting import until

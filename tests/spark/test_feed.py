@@ -87,12 +87,12 @@ def test_one_that_another_asks_for_is_drained_and_goes_on_where_it_was(hub: LogH
     level = first[0].owner_level
     share.ownership.renew_ownership([], Presence(share.group, "other/1"))
     share.ownership.ask([Ask(share.group, "0", level, "other/1")])
-    until(lambda: not share.held(asked=False), "the ask to be heard")
+    until(lambda: not share.held(with_asked=False), "the ask to be heard")
     assert feed.next() == (), "nothing new is begun"
     feed.record()
     assert share.held(), "it is not handed over while a batch of it is under way"
     share.ownership.withdraw_asks([Ask(share.group, "0", level, "other/1")])
-    until(lambda: share.held(asked=False), "the ask to be gone")
+    until(lambda: share.held(with_asked=False), "the ask to be gone")
     assert span(feed) == [(10, 15)], "not where it was acquired"
     feed.committed(second)
     assert [c.next_sequence_number for c in share.checkpoints.list_checkpoints(share.group)] == [10]

@@ -27,7 +27,7 @@ from leasehold.handlers.table import Retries
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.runtime import Runtime
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark import EntityTable, HandledOnSpark, MicroBatches
 from leasehold.spark.loop.between import Between
 from leasehold.stores.memory import MemoryLeaseStore

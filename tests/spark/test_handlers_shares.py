@@ -16,10 +16,10 @@ from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import CallRules, Computed, Delete, EntityEvent, Reject, compute, entity, joined
-from leasehold.handlers.given import SetAside, given_events
+from leasehold.handlers.given import RejectedInput, given_events
 from leasehold.spark.handlers import shares
 from leasehold.spark.handlers.shares import LEAST, divided, shares_of
-from leasehold.spark.handlers.tasks import EventOfPartition, Piece
+from leasehold.spark.handlers.tasks import EventOfPartition, TaskPiece
 from tests.handlers.orders import totals
 from tests.spark.handled_runs import batch, both, folder, opened
 
@@ -68,7 +68,7 @@ BODIES = st.one_of(
 )
 
 
-def answer(piece: Piece) -> Computed:
+def answer(piece: TaskPiece) -> Computed:
     reader = BodyReader(SCHEMA)
     events, _ = given_events(reader, counting, piece, piece.events, [1] * len(piece.events))
     rules = CallRules(goes_on=True, deliveries=3, by_steps=True)
@@ -89,10 +89,10 @@ def shown(done: Computed) -> list[Any]:
 @given(bodies=st.lists(BODIES, min_size=1, max_size=40), shares=st.integers(1, 8), aside=st.sets(st.integers(0, 39)))
 def test_what_parts_come_to_is_what_the_whole_comes_to(bodies: list[bytes], shares: int, aside: set[int]) -> None:
     events = tuple(
-        SetAside(body, number, 0.0, "before") if number in aside else EventOfPartition(body, number, 0.0)
+        RejectedInput(body, number, 0.0, "before") if number in aside else EventOfPartition(body, number, 0.0)
         for number, body in enumerate(bodies)
     )
-    piece = Piece("h", "0", 1, events, frozenset({(2.0,)}))
+    piece = TaskPiece("h", "0", 1, events, frozenset({(2.0,)}))
     parts = divided(piece, BodyReader(SCHEMA).only(["id"]), shares)
     assert len(parts) <= shares
     assert sorted(one.sequence_number for part in parts for one in part.events) == [*range(len(bodies))]

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
-from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.bodies import read_json
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import schema_of

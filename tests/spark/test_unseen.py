@@ -12,7 +12,7 @@ import pytest
 from leasehold.model import EventRange
 from leasehold.sinks import TableSpec
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 

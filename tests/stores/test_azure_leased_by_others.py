@@ -21,8 +21,8 @@ from leasehold.stores.azure.access import BLOB, read_url
 from leasehold.stores.azure.blob import BlobRecords, BlobStore
 from leasehold.stores.azure.calls import Calls, Deadline, Leased
 from leasehold.stores.azure.checkpoints import CheckpointRecords
-from leasehold.stores.azure.layout import Properties, Stored, read_level
-from leasehold.stores.azure.records import Address, Area
+from leasehold.stores.azure.layout import Properties, StoredRecord, read_level
+from leasehold.stores.azure.records import Area, RecordName
 from leasehold_testkit.contracts.stores.groups import new_group
 from leasehold_testkit.contracts.stores.ownership_records import records
 from tests.processor.plain import log
@@ -77,7 +77,7 @@ def checkpoints(group: ConsumerGroup, level: int, number: int = 5) -> list[Check
 
 
 def test_a_level_is_not_waited_for(blobs: BlobRecords, leased: Leases) -> None:
-    address = Address(new_group(), Area.OWNERSHIP_LEVEL, "0")
+    address = RecordName(new_group(), Area.OWNERSHIP_LEVEL, "0")
     first = blobs.raise_level(address, 1, None, Deadline(NEVER))
     with (
         leased(address.group, address.area, "0"),
@@ -90,12 +90,14 @@ def test_a_level_is_not_waited_for(blobs: BlobRecords, leased: Leases) -> None:
 def test_a_write_that_was_made_before_the_lease_is_known_again(
     blobs: BlobRecords, leased: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, write = Address(new_group(), Area.FLEET, "one"), blobs._write
+    address, write = RecordName(new_group(), Area.FLEET, "one"), blobs._write
     stands = blobs.put(address, {"number": "1"}, Deadline(NEVER))
 
     with ExitStack() as until_the_end:
 
-        def unanswered(address: Address, properties: Properties, etag: str | None, deadline: Deadline) -> Stored:
+        def unanswered(
+            address: RecordName, properties: Properties, etag: str | None, deadline: Deadline
+        ) -> StoredRecord:
             monkeypatch.setattr(blobs, "_write", write)
             write(address, properties, etag, deadline)
             until_the_end.enter_context(leased(address.group, address.area, "one"))

@@ -13,7 +13,7 @@ import pytest
 
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.azure.calls import Deadline
-from leasehold.stores.azure.lease_entities import LARGEST_TRANSACTION, EntityWrite, Row, packed
+from leasehold.stores.azure.lease_entities import LARGEST_TRANSACTION, EntityWrite, KeyEntity, packed
 from leasehold.stores.azure.table_leases import TableLeaseStore
 from leasehold_testkit.contracts.stores import LeaseHoldsContract
 from tests.stores.azure_leases import AzureLeaseHistories, LeasePlace, OnAzurite, place_for_leases
@@ -156,7 +156,7 @@ def test_an_opening_that_arrives_late_brings_no_session_back(
 
 def test_a_transaction_has_room_for_the_sessions_that_it_is_about() -> None:
     def step(n: int, *alive: str) -> EntityWrite:
-        return EntityWrite(("scope", str(n)), Row(), Row(1), frozenset(alive))
+        return EntityWrite(("scope", str(n)), KeyEntity(), KeyEntity(1), frozenset(alive))
 
     assert packed([]) == []
     of_one = [step(n, "me") for n in range(250)]

@@ -21,7 +21,7 @@ from leasehold.stores import Store, open_store
 from leasehold.stores.azure.access import BLOB, TABLE, read_url
 from leasehold.stores.azure.blob import BlobRecords
 from leasehold.stores.azure.calls import Calls
-from leasehold.stores.azure.records import ANY, Address, Area
+from leasehold.stores.azure.records import ANY, Area, RecordName
 from leasehold.stores.azure.table import TableRecords
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.names import LONGEST_NAME
@@ -368,7 +368,7 @@ class _OnAzurite(PoisonedStoreContract):
 
             def poison(change: Mapping[str, str]) -> Callable[[], None]:
                 def do() -> None:
-                    deadline, address = records.calls.deadline(), Address(group, area, prefix + name)
+                    deadline, address = records.calls.deadline(), RecordName(group, area, prefix + name)
                     stands = records.read(address, deadline)
                     assert stands is not None
                     records._write(address, {**stands.properties, **change}, ANY, deadline)

@@ -15,7 +15,7 @@ import pytest
 from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import ConsumerGroup
 from leasehold.stores import open_existing, open_lease_store, open_store
-from leasehold.stores.sqlite.schema import Schema
+from leasehold.stores.sqlite.schema import SqliteSchema
 from leasehold.stores.sqlite.store import SqliteStore
 from leasehold.stores.table_versions import Component
 
@@ -167,7 +167,7 @@ def test_a_statement_that_fails_leaves_nothing(path: Path) -> None:
     makes = "CREATE TABLE leasehold_x (a)"
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         with pytest.raises(sqlite3.OperationalError, match="no such table: leasehold_gone"):
-            Schema(Component("x", 1, [makes, "ALTER TABLE leasehold_gone ADD COLUMN c"])).lay_out(file)
+            SqliteSchema(Component("x", 1, [makes, "ALTER TABLE leasehold_gone ADD COLUMN c"])).lay_out(file)
         assert [*file.iterdump()] == ["BEGIN TRANSACTION;", "COMMIT;"]
-        assert Schema(Component("x", 1, [makes])).lay_out(file).before == 0
+        assert SqliteSchema(Component("x", 1, [makes])).lay_out(file).before == 0
     assert versions(path) == {"x": 1}

@@ -78,11 +78,11 @@ def asker_step(wish: Wish, deadline: float) -> HandOverStep:
     return HandOverStep.WAIT if wish.asked else HandOverStep.ASK
 
 
-def owner_step(*, asked: bool, drained: bool) -> HandOverStep:
+def owner_step(*, has_asker: bool, drained: bool) -> HandOverStep:
     """The owner's half."""
     if drained:
-        return HandOverStep.HAND_OVER if asked else HandOverStep.RELINQUISH
-    return HandOverStep.DRAIN if asked else HandOverStep.KEEP
+        return HandOverStep.HAND_OVER if has_asker else HandOverStep.RELINQUISH
+    return HandOverStep.DRAIN if has_asker else HandOverStep.KEEP
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,8 @@ def _weights(members: Mapping[str, Member]) -> dict[str, int]:
 def _limits(members: Mapping[str, Member], weights: Mapping[str, int]) -> list[tuple[str, int]]:
     """Members with a maximum, from the smallest maximum for its weight."""
 
-    def compare(one: tuple[str, int], two: tuple[str, int]) -> int:
-        return one[1] * weights[two[0]] - two[1] * weights[one[0]]
+    def compare(first: tuple[str, int], second: tuple[str, int]) -> int:
+        return first[1] * weights[second[0]] - second[1] * weights[first[0]]
 
     limits = [(member, declared.maximum) for member, declared in members.items() if declared.maximum is not None]
     return sorted(limits, key=cmp_to_key(compare))

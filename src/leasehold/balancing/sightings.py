@@ -20,25 +20,25 @@ class Sightings:
         self._first: dict[tuple[str, str], tuple[str | None, float]] = {}
         self._appeared: dict[str, float] = {}
 
-    def dated(self, listing: OwnershipListing, asked: float, answered: float) -> OwnershipListing:
-        """The listing with ages by what was seen so far; `asked` and `answered` on my monotonic clock."""
+    def dated(self, listing: OwnershipListing, asked_at: float, answered_at: float) -> OwnershipListing:
+        """The listing with ages by what was seen so far; `asked_at` and `answered_at` on my monotonic clock."""
         first: dict[tuple[str, str], tuple[str | None, float]] = {}
 
         def since(key: tuple[str, str], etag: str | None) -> float:
             known = self._first.get(key)
-            first[key] = known if known is not None and known[0] == etag else (etag, answered)
-            return min(first[key][1], asked)
+            first[key] = known if known is not None and known[0] == etag else (etag, answered_at)
+            return min(first[key][1], asked_at)
 
         def owned(record: Ownership) -> Ownership:
             return replace(record, last_modified=since(("ownership", record.partition), record.etag))
 
         def present(presence: Presence) -> Presence:
-            created = min(appeared[presence.owner_id], asked)
+            created = min(appeared[presence.owner_id], asked_at)
             return replace(
                 presence, created=created, last_modified=since(("presence", presence.owner_id), presence.etag)
             )
 
-        appeared = {one.owner_id: self._appeared.get(one.owner_id, answered) for one in listing.presences}
+        appeared = {one.owner_id: self._appeared.get(one.owner_id, answered_at) for one in listing.presences}
 
         dated = replace(
             listing,
@@ -48,7 +48,7 @@ class Sightings:
                 replace(one, last_modified=since((f"unreadable {one.kind}", one.name), one.etag))
                 for one in listing.unreadable
             ),
-            as_of=asked,
+            as_of=asked_at,
         )
         self._first, self._appeared = first, appeared
         return dated

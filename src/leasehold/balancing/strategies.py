@@ -89,11 +89,11 @@ def _most(view: View) -> int | None:
     return quotas(view.partition_count, {m: held.get(m, 0) for m in view.members}, view.members)[view.me]
 
 
-def _steal(others: dict[str, list[str]], mine: int, minimum: int, rng: Random) -> Claim | None:
+def _steal(holdings: dict[str, list[str]], own_count: int, minimum: int, rng: Random) -> Claim | None:
     """Take one partition off an instance that owns the most, if rules 3 and 4 allow it."""
-    most = max((len(partitions) for partitions in others.values()), default=0)
-    if most < mine + 2 or most <= minimum:
+    most = max((len(partitions) for partitions in holdings.values()), default=0)
+    if most < own_count + 2 or most <= minimum:
         return None
-    victim = rng.choice([owner for owner, partitions in others.items() if len(partitions) == most])
-    partition = others[victim].pop(rng.randrange(most))
+    victim = rng.choice([owner for owner, partitions in holdings.items() if len(partitions) == most])
+    partition = holdings[victim].pop(rng.randrange(most))
     return Claim(partition, victim)

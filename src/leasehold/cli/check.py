@@ -12,7 +12,7 @@ from leasehold.backends import masked
 from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import said_when_slow
-from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
 from leasehold.errors import MissingDependency
 from leasehold.printable import counted
 
@@ -101,7 +101,7 @@ def check(
         f"{pipeline.name} can start" if not todo else f"{counted(todo, 'thing')} to do before {pipeline.name} starts"
     )
     facts = {"pipeline": pipeline.name, "ready": not todo}
-    output.show(Result(summary, facts, Table("checks", COLUMNS, rows)))
+    output.show(Result(summary, facts, ResultTable("checks", COLUMNS, rows)))
     if todo:
         ctx.exit(1)
 

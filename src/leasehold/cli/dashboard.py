@@ -103,7 +103,7 @@ def dashboard(
             raise MissingDependency("leasehold dashboard", "dashboard") from error
         raise
     from leasehold.clock import SystemClock
-    from leasehold.dashboard.access import Access
+    from leasehold.dashboard.access import PageAccess
     from leasehold.dashboard.actions import Actions
     from leasehold.dashboard.looking import Looking
     from leasehold.dashboard.ring import Ring
@@ -112,7 +112,7 @@ def dashboard(
     clock, ring = SystemClock(), Ring(history or _default_history())
     watches: dict[str, PipelineWatch] = {}
     allowed = {one.name: Actions(one.path, settings) for one in pipelines} if allow_actions else {}
-    access = Access(address.is_loopback, token, listens_as=address.host, public=public)
+    access = PageAccess(address.is_loopback, token, listens_as=address.host, public=public)
     served: Dashboard = Dashboard(watches, access, allowed)
     for one in pipelines:
         watches[one.name] = PipelineWatch(

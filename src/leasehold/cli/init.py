@@ -14,7 +14,7 @@ from leasehold.backends import masked
 from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, said_when_slow
-from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
 from leasehold.errors import ConfigError
 from leasehold.printable import counted
 from leasehold.stores.base import SchemaChange
@@ -91,7 +91,7 @@ def init(
         return
     check_lasting(url)
     keepers = _stores(url, timeout)
-    table = Table("components", _COLUMNS, _made(keepers))
+    table = ResultTable("components", _COLUMNS, _made(keepers))
     output.show(Result(summary=f"{masked(url)} is ready", facts={"store": masked(url)}, table=table))
 
 
@@ -121,7 +121,7 @@ def _pipeline(file: Path, settings: tuple[str, ...], timeout: float) -> Result:
         check_lasting(url)
     keepers = [keeper for url in urls for keeper in _stores(url, timeout)]
     sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
-    table = Table("components", _COLUMNS, [*_made(keepers), _made_beside(sink)])
+    table = ResultTable("components", _COLUMNS, [*_made(keepers), _made_beside(sink)])
     return Result(summary=f"{pipeline.name} is ready", facts={"pipeline": pipeline.name}, table=table)
 
 
@@ -196,11 +196,11 @@ def _log(url: str, partitions: int | None) -> Result:
     return _hub_result(hub.url, not there, count)
 
 
-def _hub_result(url: str, made: bool, partitions: int) -> Result:
-    said = "was made" if made else "was there"
+def _hub_result(url: str, is_new: bool, partitions: int) -> Result:
+    said = "was made" if is_new else "was there"
     return Result(
         summary=f"{url} {said}, with {counted(partitions, 'partition')}",
-        facts={"hub": url, "made": made, "partitions": partitions},
+        facts={"hub": url, "made": is_new, "partitions": partitions},
     )
 
 

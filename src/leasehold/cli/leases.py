@@ -7,9 +7,9 @@ import click
 from leasehold.backends import masked
 from leasehold.cli.init import check_lasting
 from leasehold.cli.options.waiting import patiently, wait_option
-from leasehold.cli.output import Column, Output, Result, Table, output_option, span
+from leasehold.cli.output import Column, Output, Result, ResultTable, output_option, span
 from leasehold.errors import UsageError
-from leasehold.leases.turns import place_of, whose_place
+from leasehold.leases.key_turns import place_of, whose_place
 from leasehold.printable import counted
 from leasehold.stores.lease_base import LeaseStatus, LeaseStore
 
@@ -65,7 +65,7 @@ def list_(url: str, scope: str | None, most: int, wait: float, output: Output) -
         raise UsageError(f"{masked(url)}: this store cannot list its leases")
     lists = store.list_leases
     found = patiently(lambda: lists(scope, most=most), wait, masked(url))
-    table = Table("leases", _COLUMNS, [_row(status) for status in found])
+    table = ResultTable("leases", _COLUMNS, [_row(status) for status in found])
     held = sum(whose_place(status.lease.key) is None for status in found)
     more = f", and more: only the first {most:,} are shown" if len(found) == most else ""
     summary = f"{counted(held, 'lease')} held{more}"
@@ -95,7 +95,7 @@ def break_(url: str, keys: tuple[str, ...], scope: str, wait: float, output: Out
     rows = [_row(LeaseStatus(lease, None)) for lease in broken if whose_place(lease.key) is None]
     free = sorted(set(keys) - {lease.key for lease in broken})
     said = f"; nobody held {', '.join(repr(key) for key in free)}" if free else ""
-    table = Table("broken", _COLUMNS[:-1], [row[:-1] for row in rows])
+    table = ResultTable("broken", _COLUMNS[:-1], [row[:-1] for row in rows])
     output.show(Result(summary=f"{counted(len(rows), 'lease')} broken{said}", facts={"free": free}, table=table))
 
 

@@ -21,7 +21,7 @@ from leasehold.cli.options.selection import (
     shown_body,
     summed_up,
 )
-from leasehold.cli.output import Column, Output, Result, Table, short, utc
+from leasehold.cli.output import Column, Output, Result, ResultTable, short, utc
 from leasehold.printable import counted
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def list_(
 
     pipeline, refused = _opened(file, settings)
     listed = [_record(one) for one in islice(each(refused, numbers, reason_has), limit)]
-    table = Table("refused", ROWS, [[record[column.key] for column in ROWS] for record in listed])
+    table = ResultTable("refused", ROWS, [[record[column.key] for column in ROWS] for record in listed])
     none = "no such event is refused" if numbers or reason_has else "nothing in the outbox is refused"
     summary = summed_up(len(listed), "refused event", pipeline.name, limit, none)
     output.show(Result(summary, {"pipeline": pipeline.name}, table))
@@ -148,18 +148,18 @@ def _opened(file: Path, settings: tuple[str, ...]) -> tuple[PipelineFile, Outbox
     return open_rows(file, settings, refused_of)
 
 
-def _record(one: RefusedEvent) -> dict[str, object]:
+def _record(row: RefusedEvent) -> dict[str, object]:
     """An event as JSON has it."""
-    body, encoding = shown_body(one.event.body)
+    body, encoding = shown_body(row.event.body)
     return {
-        "number": one.event.number,
-        "id": one.event.id,
-        "key": one.event.key,
-        "emittedAt": utc(one.emitted_at),
-        "reason": one.reason,
-        "hub": one.hub,
-        "partition": one.partition,
-        "properties": dict(one.event.properties),
+        "number": row.event.number,
+        "id": row.event.id,
+        "key": row.event.key,
+        "emittedAt": utc(row.emitted_at),
+        "reason": row.reason,
+        "hub": row.hub,
+        "partition": row.partition,
+        "properties": dict(row.event.properties),
         "body": body,
         "bodyEncoding": encoding,
     }

@@ -83,7 +83,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ResultTable:
     """Rows of a result; `key` names the list of them in JSON."""
 
     key: str
@@ -116,8 +116,8 @@ class Result:
 
     summary: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
-    table: Table | None = None
-    others: Sequence[Table] = ()
+    table: ResultTable | None = None
+    others: Sequence[ResultTable] = ()
 
 
 class Output(ABC):

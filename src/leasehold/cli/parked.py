@@ -21,7 +21,7 @@ from leasehold.cli.options.selection import (
     shown_body,
     summed_up,
 )
-from leasehold.cli.output import Column, Output, Result, Table, short, utc
+from leasehold.cli.output import Column, Output, Result, ResultTable, short, utc
 from leasehold.printable import counted, excerpt, printable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def parked() -> None:
 
 @parked.command("list")
 @asks(limit("How many events."))
-def list_(asked: Asked, limit: int, output: Output) -> None:
+def list_(request: Asked, limit: int, output: Output) -> None:
     """List parked events, in the order of their partitions. What this shows first, `list`, may be left out.
 
     The reason is what the handler raised last. An event without a next try waits behind an earlier one of its entity.
@@ -75,12 +75,12 @@ def list_(asked: Asked, limit: int, output: Output) -> None:
     from leasehold.operations.parked import parked_of
     from leasehold.sinks.features import MESSAGES, offered
 
-    pipeline, sink, chosen = asked.opened(lambda sink: sink)
+    pipeline, sink, chosen = request.opened(lambda sink: sink)
     rows, keeps = parked_of(sink), offered(sink, MESSAGES)
     queues = {} if keeps is None else keeps.parked_messages.waiting()
     listed = [_record(row) for row in rows.parked_rows(chosen, limit)]
-    table = Table("parked", ROWS, [[record[column.key] for column in ROWS] for record in listed])
-    none = "no such event is parked" if asked.some else "nothing is parked"
+    table = ResultTable("parked", ROWS, [[record[column.key] for column in ROWS] for record in listed])
+    none = "no such event is parked" if request.some else "nothing is parked"
     summary = summed_up(len(listed), "parked event", pipeline.name, limit, none)
     for queue, (count, oldest) in queues.items():
         summary += f"\n{counted(count, 'message')} of the queue {excerpt(queue)}, the oldest since {utc(oldest)}"
@@ -90,9 +90,9 @@ def list_(asked: Asked, limit: int, output: Output) -> None:
 
 @parked.command()
 @asks()
-def show(asked: Asked, output: Output) -> None:
+def show(request: Asked, output: Output) -> None:
     """Show parked events whole: error and body. At most 100."""
-    _, rows, chosen = _opened(asked)
+    _, rows, chosen = _opened(request)
     for row in rows.parked_rows(chosen, 100):
         record, tries = _record(row), counted(row.event.deliveries, "time")
         said = [
@@ -105,7 +105,7 @@ def show(asked: Asked, output: Output) -> None:
 
 @parked.command()
 @asks()
-def export(asked: Asked, output: Output) -> None:
+def export(request: Asked, output: Output) -> None:
     """Print all parked events whole, a JSON object a line, as `list --json` has them. They stay parked.
 
     \b
@@ -114,14 +114,14 @@ def export(asked: Asked, output: Output) -> None:
     """
     from leasehold.operations.parked import each
 
-    _, rows, chosen = _opened(asked)
+    _, rows, chosen = _opened(request)
     for row in each(rows, chosen):
         click.echo(json.dumps(_record(row)))
 
 
 @parked.command()
 @asks(all_of("parked events"))
-def retry(asked: Asked, output: Output) -> None:
+def retry(request: Asked, output: Output) -> None:
     """Let the owners try parked events at once, in place of after their pause.
 
     They notice it within 10 seconds. An event behind another one of its entity is tried once that one is done. Events
@@ -133,8 +133,8 @@ def retry(asked: Asked, output: Output) -> None:
     from leasehold.operations.left_parked import left_of
     from leasehold.operations.parked import retry as retry_all
 
-    asked.check()
-    pipeline, rows, chosen = _opened(asked)
+    request.check()
+    pipeline, rows, chosen = _opened(request)
     identity = _hub_of(pipeline)
     left = [] if identity is None else left_of(rows, chosen, identity)
     count = retry_all(rows, chosen)
@@ -168,15 +168,15 @@ def retry(asked: Asked, output: Output) -> None:
     all_of("parked events"),
     because("Why: it is kept with the note of what was dropped."),
 )
-def drop(asked: Asked, because: str, output: Output) -> None:
+def drop(request: Asked, because: str, output: Output) -> None:
     """Drop parked events for good; their entities go on as if they had never been.
 
     Which they were, when and why is noted, without their bodies: see `leasehold rejected dropped`.
     """
     from leasehold.operations.parked import drop as drop_all
 
-    asked.check()
-    _, rows, chosen = _opened(asked)
+    request.check()
+    _, rows, chosen = _opened(request)
     count = drop_all(rows, chosen, because)
     output.show(Result(summary=f"{counted(count, 'parked event')} dropped", facts={"dropped": count}))
 
@@ -196,21 +196,21 @@ def _hub_of(pipeline: PipelineFile) -> str | None:
     return identity
 
 
-def _try_left(pipeline: PipelineFile, rows: KeepsParked, chosen: Selection, left: list[EventId]) -> LeftParked:
+def _try_left(pipeline: PipelineFile, rows: KeepsParked, chosen: Selection, events: list[EventId]) -> LeftParked:
     from leasehold.handlers import handled_table
     from leasehold.operations.left_parked import try_left
 
     table = handled_table(pipeline)
     try:
-        return try_left(table, rows, chosen, left)
+        return try_left(table, rows, chosen, events)
     finally:
         table.close()
 
 
-def _opened(asked: Asked) -> tuple[PipelineFile, KeepsParked, Selection]:
+def _opened(request: Asked) -> tuple[PipelineFile, KeepsParked, Selection]:
     from leasehold.operations.parked import parked_of
 
-    return asked.opened(parked_of)
+    return request.opened(parked_of)
 
 
 def _record(row: ParkedRow) -> dict[str, object]:

@@ -20,14 +20,14 @@ from leasehold.cli.options.selection import (
     limit,
     shown_body,
 )
-from leasehold.cli.output import Column, Output, Result, Table, short, utc
+from leasehold.cli.output import Column, Output, Result, ResultTable, short, utc
 from leasehold.errors import MissingDependency
 from leasehold.printable import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leasehold.operations.rejected import Lost
+    from leasehold.operations.rejected import LostEvent
     from leasehold.pipeline_file import PipelineFile
     from leasehold.sinks.base import Sink
     from leasehold.sinks.beside.set_aside.contract import RejectedRow, RejectedRows, Selection
@@ -85,7 +85,7 @@ def rejected() -> None:
 
 @rejected.command("list")
 @asks(limit("How many rows and reasons."))
-def list_(asked: Asked, limit: int, output: Output) -> None:
+def list_(request: Asked, limit: int, output: Output) -> None:
     """Count the rejected rows by reason, and list them. What this shows first, `list`, may be left out.
 
     Behind them stand the events that a person has noted to be skipped (`leasehold skip`) and that no batch has come to
@@ -96,16 +96,16 @@ def list_(asked: Asked, limit: int, output: Output) -> None:
     """
     from leasehold.operations.rejected import rejected_rows_of
 
-    pipeline, sink, chosen = asked.opened(lambda sink: sink)
+    pipeline, sink, chosen = request.opened(lambda sink: sink)
     rows = rejected_rows_of(sink)
     skips = _skips(sink)
     reasons = rows.reasons(chosen, limit)
     listed = rows.rows(chosen, limit)
-    counts = Table("reasons", REASONS, [[one.reason, one.rows, one.first, one.last] for one in reasons])
+    counts = ResultTable("reasons", REASONS, [[one.reason, one.rows, one.first, one.last] for one in reasons])
     records = [_record(row) for row in listed]
-    table = Table("rejected", ROWS, [[record[column.key] for column in ROWS] for record in records])
+    table = ResultTable("rejected", ROWS, [[record[column.key] for column in ROWS] for record in records])
     if not listed:
-        summary = "no such event is rejected" if asked.some else "nothing is rejected"
+        summary = "no such event is rejected" if request.some else "nothing is rejected"
         summary += _said_of(skips)
         output.show(Result(summary, {"pipeline": pipeline.name}, None, (counts, table, skips)))
         return
@@ -117,25 +117,25 @@ def list_(asked: Asked, limit: int, output: Output) -> None:
     output.show(Result(summary, {"pipeline": pipeline.name}, counts, (table, skips)))
 
 
-def _skips(sink: Sink) -> Table:
+def _skips(sink: Sink) -> ResultTable:
     """The events that are noted to be skipped."""
     from leasehold.sinks.features import SKIPPING, offered
 
     found = offered(sink, SKIPPING)
     notes = [] if found is None else found.skip_notes()
     said = [[*note.event, note.because, note.noted_by, utc(note.noted_at), *shown_body(note.body)] for note in notes]
-    return Table("toSkip", SKIPS, said)
+    return ResultTable("toSkip", SKIPS, said)
 
 
-def _said_of(skips: Table) -> str:
+def _said_of(skips: ResultTable) -> str:
     return f"; {counted(len(skips.rows), 'event')} to be skipped" if skips.rows else ""
 
 
 @rejected.command()
 @asks()
-def show(asked: Asked, output: Output) -> None:
+def show(request: Asked, output: Output) -> None:
     """Show rejected rows whole: reason, body, and what else the event had. At most 100."""
-    _, rows, chosen = _opened(asked)
+    _, rows, chosen = _opened(request)
     for row in rows.rows(chosen, 100):
         record = _record(row)
         said = [f"partition {_line(row.event.partition)}, event {row.event.sequence_number}, row {row.place}"]
@@ -146,7 +146,7 @@ def show(asked: Asked, output: Output) -> None:
 
 @rejected.command()
 @asks(all_of("rejected events"))
-def retry(asked: Asked, output: Output) -> None:
+def retry(request: Asked, output: Output) -> None:
     """Send rejected events through the transform of the file as it is now, into the table.
 
     What they become changes in one transaction with the rejected rows. A later event of the same key, once applied, is
@@ -156,8 +156,8 @@ def retry(asked: Asked, output: Output) -> None:
     Where a handler fills the table, the events are parked again, as if they had never been tried: the owners of their
     partitions call the handler within 10 seconds, behind what is parked of the entity before. That needs no Spark.
     """
-    asked.check()
-    pipeline, rows, chosen = _opened(asked)
+    request.check()
+    pipeline, rows, chosen = _opened(request)
     if pipeline.sink.handler is not None:
         output.show(_parked_again(pipeline, rows, chosen))
         return
@@ -207,9 +207,9 @@ def _parked_again(pipeline: PipelineFile, rows: RejectedRows, chosen: Selection)
     return Result(", ".join(said), facts, None, (_lost(done.lost),))
 
 
-def _lost(lost: Sequence[Lost]) -> Table:
+def _lost(lost: Sequence[LostEvent]) -> ResultTable:
     rows = [[one.event.hub, one.event.partition, one.event.sequence_number, one.reason] for one in lost]
-    return Table("lost", LOST, rows)
+    return ResultTable("lost", LOST, rows)
 
 
 @rejected.command()
@@ -217,12 +217,12 @@ def _lost(lost: Sequence[Lost]) -> Table:
     all_of("rejected events"),
     because("Why they are not wanted. It is noted with each."),
 )
-def drop(asked: Asked, because: str, output: Output) -> None:
+def drop(request: Asked, because: str, output: Output) -> None:
     """Drop rejected rows for good. Which they were, when and why is noted, without their bodies: see `dropped`."""
     from leasehold.operations.rejected import drop as drop_all
 
-    asked.check()
-    _, rows, chosen = _opened(asked)
+    request.check()
+    _, rows, chosen = _opened(request)
     count = drop_all(rows, chosen, because)
     output.show(Result(summary=f"{counted(count, 'rejected row')} dropped", facts={"dropped": count}))
 
@@ -241,13 +241,13 @@ def dropped(file: Path, limit: int, settings: tuple[str, ...], output: Output) -
         for one in rows.dropped(limit)
     ]
     summary = f"the last {counted(len(found), 'row')} that were dropped" if found else "nothing was dropped"
-    output.show(Result(summary, {}, None, (Table("dropped", DROPPED, found),)))
+    output.show(Result(summary, {}, None, (ResultTable("dropped", DROPPED, found),)))
 
 
-def _opened(asked: Asked) -> tuple[PipelineFile, RejectedRows, Selection]:
+def _opened(request: Asked) -> tuple[PipelineFile, RejectedRows, Selection]:
     from leasehold.operations.rejected import rejected_rows_of
 
-    return asked.opened(rejected_rows_of)
+    return request.opened(rejected_rows_of)
 
 
 def _line(text: str | None) -> str:

@@ -9,7 +9,7 @@ import click
 from leasehold.backends import masked
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, wait_option
-from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
 from leasehold.errors import ConfigError
 from leasehold.model import stated_positions
 
@@ -84,9 +84,9 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
         to=positions,
         expiration=ownership.partition_expiration,
         foreign_expiration=ownership.expiration_of_others(mixed=is_mixed(hub.url)),
-        ours=stores.ours,
+        own_share=stores.ours,
     )
-    table = Table("partitions", _COLUMNS, [(move.partition, move.before, move.after) for move in moves])
+    table = ResultTable("partitions", _COLUMNS, [(move.partition, move.before, move.after) for move in moves])
     stays = "; partitions that are not named stay where they are" if len(moves) < len(hub.partition_ids()) else ""
     summary = f"{pipeline.name} goes on from there{stays}"
     output.show(Result(summary=summary, facts={"pipeline": pipeline.name}, table=table))

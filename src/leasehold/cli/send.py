@@ -16,7 +16,7 @@ import click
 
 from leasehold.backends import local_file_of, masked
 from leasehold.cli.options.waiting import said_when_slow
-from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
 from leasehold.errors import ConfigError, LeaseholdError, MissingDependency
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
@@ -124,7 +124,9 @@ def send(
                 "seconds": round(seconds, 3),
                 "eventsPerSecond": rate,
             },
-            table=Table("files", _COLUMNS, [(str(f.path), sent) for f, sent in zip(sources, counts, strict=True)]),
+            table=ResultTable(
+                "files", _COLUMNS, [(str(f.path), sent) for f, sent in zip(sources, counts, strict=True)]
+            ),
         )
     )
 

@@ -14,7 +14,7 @@ import click
 from leasehold.backends import masked
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, wait_option
-from leasehold.cli.output import Column, JsonOutput, Output, Result, Table, output_option, plain, span
+from leasehold.cli.output import Column, JsonOutput, Output, Result, ResultTable, output_option, plain, span
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.progress import GroupProgress, PartitionProgress
 from leasehold.printable import counted, excerpt, shortened
@@ -140,7 +140,7 @@ def status(
     from leasehold.clock import SystemClock
     from leasehold.config import parse_duration
     from leasehold.hubs import open_hub
-    from leasehold.operations.group_watch import Counted
+    from leasehold.operations.group_watch import WatchedCount
     from leasehold.operations.pipeline_group import open_group
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
@@ -158,7 +158,7 @@ def status(
     group = replace(group, retention=group.retention if stated is None else stated, timeout=TIMEOUT)
 
     clock = SystemClock()
-    aside = Counted(pipeline.name, "what is set aside beside its table", group.set_aside, clock)
+    aside = WatchedCount(pipeline.name, "what is set aside beside its table", group.set_aside, clock)
 
     def looked(progress: GroupProgress) -> Looked:
         at, moment = clock.wall(), clock.monotonic()
@@ -233,7 +233,7 @@ def describe(
             ],
             "toMend": [{"partition": r.partition, "lastError": r.last_error} for r in rows if r.waits],
         },
-        table=Table("partitions", columns, values),
+        table=ResultTable("partitions", columns, values),
     )
 
 

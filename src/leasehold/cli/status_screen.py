@@ -20,14 +20,14 @@ from leasehold.cli.output import Column, Result
 from leasehold.errors import LeaseholdError
 from leasehold.model import owner_name
 from leasehold.operations.colours import colours
-from leasehold.operations.moves import Kind, Move, moves
+from leasehold.operations.moves import Move, MoveKind, moves
 from leasehold.operations.progress import GroupProgress
 from leasehold.printable import printable, printable_lines
 
 KEPT = 30
 SHOWN_MOVES = 10
 _STYLES = ("blue", "green", "yellow", "magenta", "cyan", "bright_blue", "bright_green", "bright_magenta")
-_LOUD = (Kind.TAKEN_OVER, Kind.STOLEN, Kind.EXPIRED, Kind.SUSPECTED, Kind.LEFT)
+_LOUD = (MoveKind.TAKEN_OVER, MoveKind.STOLEN, MoveKind.EXPIRED, MoveKind.SUSPECTED, MoveKind.LEFT)
 _BARS = " ▁▂▃▄▅▆▇█"
 
 

@@ -45,7 +45,7 @@ HEADERS: Mapping[str, str] = {
 """What goes with every answer. The policy lets the page load from this server and run nothing that stands in markup."""
 
 
-class Answer(Enum):
+class AccessDecision(Enum):
     """What becomes of a request."""
 
     ALLOWED = 200
@@ -54,7 +54,7 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class PageAccess:
     """The rules of a server. `loopback`: only this machine reaches it. `token` is `""` where none is asked for.
 
     `session` is what a token is exchanged for, new in each run. `listens_as` is the host that it was told to listen at,
@@ -67,26 +67,30 @@ class Access:
     listens_as: str = ""
     public: PublicUrl | None = None
 
-    def judge(self, method: str, path: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Answer:
+    def judge(self, method: str, path: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> AccessDecision:
         """What becomes of a request; `headers` by lower-case names."""
         host = headers.get("host", "")
         if self.loopback and not self._is_here(_name(host)):
-            return Answer.REFUSED
+            return AccessDecision.REFUSED
         follows = method == "GET" and path == "/" and headers.get("sec-fetch-mode") == "navigate"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and not follows:
-            return Answer.REFUSED
+            return AccessDecision.REFUSED
         origin = headers.get("origin", "")
         if method not in ("GET", "HEAD") and not self.is_public(origin) and not _is_from(origin, host):
-            return Answer.REFUSED
+            return AccessDecision.REFUSED
         if not self.token or path in OPEN:
-            return Answer.ALLOWED
+            return AccessDecision.ALLOWED
         kind, _, told = headers.get("authorization", "").partition(" ")
         known = kind.lower() == "bearer" and self.is_token(told)
-        return Answer.ALLOWED if known or _same(cookies.get(self.cookie(host), ""), self.session) else Answer.UNKNOWN
+        return (
+            AccessDecision.ALLOWED
+            if known or _same(cookies.get(self.cookie(host), ""), self.session)
+            else AccessDecision.UNKNOWN
+        )
 
-    def is_token(self, told: str) -> bool:
+    def is_token(self, text: str) -> bool:
         """Whether this is the token."""
-        return bool(self.token) and _same(told.strip(), self.token)
+        return bool(self.token) and _same(text.strip(), self.token)
 
     def is_public(self, origin: str) -> bool:
         """Whether a page of that origin is the dashboard's own, seen through the proxy."""
@@ -108,8 +112,8 @@ class Access:
             return False
 
 
-def _same(told: str, right: str) -> bool:
-    return hmac.compare_digest(told.encode("utf-8", "replace"), right.encode("utf-8"))
+def _same(text: str, right: str) -> bool:
+    return hmac.compare_digest(text.encode("utf-8", "replace"), right.encode("utf-8"))
 
 
 def _name(host: str) -> str:

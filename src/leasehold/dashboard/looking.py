@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 
 from leasehold.clock import Clock
-from leasehold.dashboard.view import ParkedEvent, PartitionVerdict, RejectedRow, Seen, body_text
+from leasehold.dashboard.view import PartitionVerdict, PipelineLook, ShownParked, ShownRejected, body_text
 from leasehold.errors import LeaseholdError
 from leasehold.operations.group_watch import GroupSnapshot, GroupWatch
 from leasehold.operations.pipeline_group import open_group
@@ -36,11 +36,11 @@ class Looking:
     def __init__(self, pipeline: PipelineFile, clock: Clock) -> None:
         self._pipeline, self._clock = pipeline, clock
         self._watch: GroupWatch | None = None
-        self._rows: tuple[RejectedRow, ...] = ()
-        self._parked: tuple[ParkedEvent, ...] = ()
+        self._rows: tuple[ShownRejected, ...] = ()
+        self._parked: tuple[ShownParked, ...] = ()
         self._of: tuple[SetAsideCounts, float] = (SetAsideCounts(), 0.0)
 
-    def __call__(self) -> Seen:
+    def __call__(self) -> PipelineLook:
         """What there is now. Raises the `LeaseholdError` of what is away or refused."""
         if self._watch is None:
             self._watch = GroupWatch(open_group(self._pipeline), clock=self._clock)
@@ -76,9 +76,9 @@ def _parked_rows(sink: Sink) -> Sequence[ParkedRow]:
     return () if keeps is None else keeps.parked_rows(Selection(), SHOWN_ROWS)
 
 
-def _shown(row: set_aside.RejectedRow) -> RejectedRow:
+def _shown(row: set_aside.RejectedRow) -> ShownRejected:
     event = row.event
-    return RejectedRow(
+    return ShownRejected(
         *(event.partition, event.sequence_number, row.reason, body_text(row.body), row.rejected_at, event.hub),
         traceback=_traceback(row.source),
     )
@@ -94,18 +94,18 @@ def _traceback(source: str | None) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _waiting(row: ParkedRow) -> ParkedEvent:
+def _waiting(row: ParkedRow) -> ShownParked:
     event, its = row.event, row.id
     following = (event.next_at or row.parked_at) if row.first else None
-    return ParkedEvent(
+    return ShownParked(
         *(its.partition, its.sequence_number, ", ".join(map(str, event.key)), event.error, body_text(event.body)),
         *(event.deliveries, row.parked_at, following, its.hub),
     )
 
 
-def _seen(look: GroupSnapshot, rows: tuple[RejectedRow, ...], parked: tuple[ParkedEvent, ...]) -> Seen:
+def _seen(look: GroupSnapshot, rows: tuple[ShownRejected, ...], parked: tuple[ShownParked, ...]) -> PipelineLook:
     judged = {one.progress.partition: one.judgement for one in look.partitions}
-    return Seen(
+    return PipelineLook(
         look.at,
         look.progress,
         look.times,

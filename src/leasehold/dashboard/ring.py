@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leasehold.errors import StoreError, StoreUnavailable, UsageError
-from leasehold.operations.moves import Kind, Move
+from leasehold.operations.moves import Move, MoveKind
 from leasehold.operations.progress import GroupProgress
 from leasehold.sqlite_file import DatabaseFile
 
@@ -81,20 +81,20 @@ class Ring:
         with self._file.reading():
             pass  # a file of another format is refused before anything is served
 
-    def add(self, pipeline: str, one: Sample, happened: Sequence[Move] = ()) -> None:
+    def add(self, pipeline: str, sample: Sample, happened: Sequence[Move] = ()) -> None:
         """Keep a sample, unless there is one in its place, and these moves."""
-        due = [lap for lap in LAPS if self._last.get((pipeline, lap.step)) != one.at // lap.step]
+        due = [lap for lap in LAPS if self._last.get((pipeline, lap.step)) != sample.at // lap.step]
         if not due and not happened:
             return
         with self._file.writing(durable=False) as connection:
             for lap in due:
-                number, last = one.at // lap.step, self._last.get((pipeline, lap.step))
+                number, last = sample.at // lap.step, self._last.get((pipeline, lap.step))
                 if last is None or last > number:
                     later = "DELETE FROM samples WHERE pipeline = ? AND step = ? AND number > ?"
                     connection.execute(later, (pipeline, lap.step, number))
                 connection.execute(
                     "INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?)",
-                    (pipeline, lap.step, number % lap.slots, number, _packed(one)),
+                    (pipeline, lap.step, number % lap.slots, number, _packed(sample)),
                 )
                 self._last[pipeline, lap.step] = number
             connection.executemany(
@@ -105,7 +105,7 @@ class Ring:
                 connection.execute(
                     "DELETE FROM moves WHERE pipeline = ? AND (at < ? OR id <= (SELECT id FROM moves WHERE "
                     "pipeline = ? ORDER BY id DESC LIMIT 1 OFFSET ?))",
-                    (pipeline, one.at - DAY, pipeline, KEPT_MOVES),
+                    (pipeline, sample.at - DAY, pipeline, KEPT_MOVES),
                 )
 
     def samples(self, pipeline: str, seconds: int, most: int = 300, now: float | None = None) -> list[Sample]:
@@ -130,17 +130,17 @@ class Ring:
                 "ORDER BY id DESC LIMIT ?",
                 (pipeline, most),
             ).fetchall()
-        return [Move(row[0], Kind(row[1]), *row[2:]) for row in rows if _is_move(row)]
+        return [Move(row[0], MoveKind(row[1]), *row[2:]) for row in rows if _is_move(row)]
 
     def close(self) -> None:
         """Close this thread's connection."""
         self._file.close()
 
 
-def _packed(one: Sample) -> str:
-    owners = sorted({owner for owner, _ in one.partitions.values()})
+def _packed(sample: Sample) -> str:
+    owners = sorted({owner for owner, _ in sample.partitions.values()})
     index = {owner: number for number, owner in enumerate(owners)}
-    return json.dumps({"o": owners, "p": {p: [index[owner], lag] for p, (owner, lag) in one.partitions.items()}})
+    return json.dumps({"o": owners, "p": {p: [index[owner], lag] for p, (owner, lag) in sample.partitions.items()}})
 
 
 def _unpacked(at: int, packed: object) -> Sample | None:
@@ -155,7 +155,7 @@ def _unpacked(at: int, packed: object) -> Sample | None:
 
 def _is_move(row: Sequence[object]) -> bool:
     at, kind, *texts = row
-    return isinstance(at, float) and kind in list(Kind) and all(isinstance(text, str) for text in texts)
+    return isinstance(at, float) and kind in list(MoveKind) and all(isinstance(text, str) for text in texts)
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leasehold.dashboard.access import HEADERS, Access, Answer
+from leasehold.dashboard.access import HEADERS, AccessDecision, PageAccess
 from leasehold.dashboard.actions import Action, Actions, BadRequest
 from leasehold.dashboard.watching import PipelineWatch
 from leasehold.errors import LeaseholdError
@@ -46,7 +46,7 @@ class Dashboard:
     """
 
     def __init__(
-        self, watches: Mapping[str, PipelineWatch], access: Access, actions: Mapping[str, Actions] | None = None
+        self, watches: Mapping[str, PipelineWatch], access: PageAccess, actions: Mapping[str, Actions] | None = None
     ) -> None:
         self._watches = watches
         self._actions = actions or {}
@@ -182,7 +182,7 @@ async def _body(request: Request, most: int) -> bytes:
 class _Guard:
     """Takes the public path off every request, asks `access` about it, and puts the headers on every answer."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: PageAccess) -> None:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -205,11 +205,11 @@ class _Guard:
             scope = {**scope, "path": path}
         answer = self._access.judge(scope["method"], path, dict(headers), cookies)
         app: Any = self._app
-        if answer is Answer.REFUSED:
+        if answer is AccessDecision.REFUSED:
             app = PlainTextResponse("refused: this page answers to its own origin only", 403)
         elif self._access.public is not None and f"{path}/" == self._access.public.path:
             app = RedirectResponse(self._access.public.path, 308)  # relative links need the slash
-        elif answer is Answer.UNKNOWN:
+        elif answer is AccessDecision.UNKNOWN:
             app = RedirectResponse("login", 303) if path == "/" else PlainTextResponse("a token is asked for", 401)
         await app(scope, receive, with_headers)
 

@@ -24,7 +24,7 @@ from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 
 
 @dataclass(frozen=True, slots=True)
-class RejectedRow:
+class ShownRejected:
     """A row that was set aside, as it is shown: `body` is text, `hub` the identity of its hub.
 
     `traceback` is the one of its handler, where it is a dead letter.
@@ -40,7 +40,7 @@ class RejectedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedEvent:
+class ShownParked:
     """An event that waits, as it is shown: times in seconds since 1970, `next_at` None behind another of its entity."""
 
     partition: str
@@ -63,7 +63,7 @@ class PartitionVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PipelineLook:
     """One look, `at` seconds since the epoch. `aside` is how much is set aside, None where nobody can tell; `rows` and
     `parked` are the first of it.
 
@@ -75,14 +75,14 @@ class Seen:
     progress: GroupProgress | None = None
     times: GroupTimes | None = None
     aside: SetAsideCounts | None = None
-    rows: Sequence[RejectedRow] = ()
-    parked: Sequence[ParkedEvent] = ()
+    rows: Sequence[ShownRejected] = ()
+    parked: Sequence[ShownParked] = ()
     verdicts: Mapping[str, PartitionVerdict] = field(default_factory=dict)
     error: str = ""
     expiration: float = math.inf
 
 
-def rates(before: Seen | None, now: Seen, seconds: float) -> tuple[dict[str, float], float]:
+def rates(before: PipelineLook | None, now: PipelineLook, seconds: float) -> tuple[dict[str, float], float]:
     """Events a second since an earlier look, `seconds` ago: done, by partition, and sent, in all. Never below 0."""
     if before is None or before.progress is None or now.progress is None or seconds <= 0:
         return {}, 0.0
@@ -94,14 +94,14 @@ def rates(before: Seen | None, now: Seen, seconds: float) -> tuple[dict[str, flo
 
 def view(
     name: str,
-    seen: Seen,
+    seen: PipelineLook,
     *,
-    known: Mapping[str, int],
-    before: Seen | None = None,
+    palette: Mapping[str, int],
+    before: PipelineLook | None = None,
     seconds: float = 0.0,
     history: Sequence[Move] = (),
 ) -> dict[str, Any]:
-    """A pipeline as the page shows it. `history` are its moves, latest first, `known` the colours of its owners.
+    """A pipeline as the page shows it. `history` are its moves, latest first, `palette` the colours of its owners.
 
     `before` is a look that was made this many `seconds` earlier, for rates. They do not come from the two times of day:
     these jump where a clock is set.
@@ -126,21 +126,21 @@ def view(
         "owned": sum(1 for row in rows if row.alive),
         "unserved": [excerpt(one) for one in seen.progress.unserved],
         "instances": [
-            {"owner": excerpt(one.owner_id), "partitions": one.partitions, "colour": known.get(one.owner_id, 0)}
+            {"owner": excerpt(one.owner_id), "partitions": one.partitions, "colour": palette.get(one.owner_id, 0)}
             for one in seen.progress.instances
         ],
         "partitions": [
-            _partition(row, lags[row.partition], times.get(row.partition), done.get(row.partition, 0.0), known)
+            _partition(row, lags[row.partition], times.get(row.partition), done.get(row.partition, 0.0), palette)
             | _verdict(seen.verdicts.get(row.partition))
             for row in rows
         ],
         **_aside(seen),
         "moves": _moves(history),
-        "colours": {excerpt(owner): colour for owner, colour in known.items()},
+        "colours": {excerpt(owner): colour for owner, colour in palette.items()},
     }
 
 
-def _aside(seen: Seen) -> dict[str, Any]:
+def _aside(seen: PipelineLook) -> dict[str, Any]:
     counts = seen.aside
     return {
         "rejected": counts and counts.rejected,
@@ -178,13 +178,13 @@ def _aside(seen: Seen) -> dict[str, Any]:
 
 
 def _partition(
-    row: PartitionProgress, lag: int, times: PartitionTimes | None, done: float, known: Mapping[str, int]
+    row: PartitionProgress, lag: int, times: PartitionTimes | None, done: float, palette: Mapping[str, int]
 ) -> dict[str, Any]:
     kept = max(0, row.end - row.begin)
     return {
         "partition": excerpt(row.partition),
         "owner": excerpt(row.owner),
-        "colour": known.get(row.owner, 0) if row.owner else None,
+        "colour": palette.get(row.owner, 0) if row.owner else None,
         "alive": row.alive,
         "level": row.owner_level,
         "age": _finite(row.age),

@@ -23,7 +23,7 @@ from typing import Any
 
 from leasehold.clock import Clock
 from leasehold.dashboard.ring import DAY, Ring, sample
-from leasehold.dashboard.view import Seen, view
+from leasehold.dashboard.view import PipelineLook, view
 from leasehold.errors import LeaseholdError
 from leasehold.operations.colours import colours
 from leasehold.operations.moves import moves
@@ -42,7 +42,7 @@ class PipelineWatch:
     def __init__(
         self,
         name: str,
-        look: Callable[[], Seen],
+        look: Callable[[], PipelineLook],
         ring: Ring,
         *,
         every: float,
@@ -54,8 +54,8 @@ class PipelineWatch:
         """What the page shows, and its number, which rises."""
         self._look, self._ring, self._clock = look, ring, clock
         self._every, self._changed = every, changed
-        self._seen = Seen(0.0)
-        self._before: deque[tuple[float, Seen]] = deque()
+        self._seen = PipelineLook(0.0)
+        self._before: deque[tuple[float, PipelineLook]] = deque()
         """The looks of the last seconds, each with its time by the clock for durations."""
         self._known: dict[str, int] = {}
         self._not_kept = ""
@@ -140,7 +140,7 @@ class PipelineWatch:
             self._not_kept = str(error)
         self._show(seen)
 
-    def _show(self, seen: Seen) -> None:
+    def _show(self, seen: PipelineLook) -> None:
         earlier, seconds = None, 0.0
         if self._before:
             (first, earlier), (last, _) = self._before[0], self._before[-1]
@@ -149,14 +149,14 @@ class PipelineWatch:
             past = self._ring.moves(self.name, SHOWN_MOVES)
         except LeaseholdError:
             past = []
-        shown = view(self.name, seen, known=self._known, before=earlier, seconds=seconds, history=past)
+        shown = view(self.name, seen, palette=self._known, before=earlier, seconds=seconds, history=past)
         number, former = self.latest
         if {**former, "at": 0} != {**shown, "at": 0} or abs(shown["at"] - former["at"]) > 10 * self._every:
             self.latest = number + 1, shown
             self._changed()
 
 
-def _owners(*seen: Seen) -> Sequence[str]:
+def _owners(*seen: PipelineLook) -> Sequence[str]:
     """All that are shown, those of the first look first: an owner that has just gone keeps its colour for a look."""
     found: list[str] = []
     for one in reversed(seen):

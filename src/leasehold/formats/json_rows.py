@@ -176,7 +176,7 @@ def _within(step: str | int, convert: Convert, value: Any) -> Any:
 def _converter(type_: pa.DataType, rescue: bool, cut: bool) -> Convert:
     if types.is_struct(type_):
         fields = [(field.name, _converter(field.type, rescue, cut)) for field in type_]
-        return partial(_struct, fields=fields, known=frozenset(name for name, _ in fields), rescue=rescue)
+        return partial(_struct, fields=fields, names=frozenset(name for name, _ in fields), rescue=rescue)
     if types.is_map(type_):
         return partial(_map, convert=_converter(type_.item_type, rescue, cut))
     if types.is_list(type_):
@@ -184,11 +184,11 @@ def _converter(type_: pa.DataType, rescue: bool, cut: bool) -> Convert:
     return converter(type_, cut=cut)
 
 
-def _struct(value: Any, fields: list[tuple[str, Convert]], known: frozenset[str], rescue: bool) -> dict[str, Any]:
+def _struct(value: Any, fields: list[tuple[str, Convert]], names: frozenset[str], rescue: bool) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise misfit(value, "STRUCT")
     if type(value) is _Doubled:
-        _refuse_doubled(value.names() if rescue else value.names() & known)
+        _refuse_doubled(value.names() if rescue else value.names() & names)
     row = {}
     for name, convert in fields:
         inner = value.get(name)
@@ -233,8 +233,8 @@ def _rescuer(type_: pa.DataType) -> Rescue:
     return lambda value: None
 
 
-def _rescued_object(value: dict[str, Any], known: dict[str, Rescue], other: Rescue) -> str | None:
-    members = [(name, known.get(name, other)(inner)) for name, inner in value.items()]
+def _rescued_object(value: dict[str, Any], rescues: dict[str, Rescue], other: Rescue) -> str | None:
+    members = [(name, rescues.get(name, other)(inner)) for name, inner in value.items()]
     kept = [f"{_quoted(name)}:{text}" for name, text in members if text is not None]
     return f"{{{','.join(kept)}}}" if kept else None
 
@@ -284,13 +284,13 @@ def _located_list(text: str, start: int, item: pa.DataType) -> tuple[Any, int]:
     return values, place + 1
 
 
-def _located_object(text: str, start: int, known: dict[str, pa.DataType], other: pa.DataType) -> tuple[Any, int]:
+def _located_object(text: str, start: int, types: dict[str, pa.DataType], other: pa.DataType) -> tuple[Any, int]:
     pairs: list[tuple[str, Any]] = []
     place = _skip(text, start + 1)
     while text[place] != "}":
         name, end = _DECODER.raw_decode(text, place)
         place = _skip(text, _skip(text, end) + 1)
-        value, end = _located(text, place, known.get(name, other))
+        value, end = _located(text, place, types.get(name, other))
         pairs.append((name, value))
         place = _next(text, end)
     return _object(pairs), place + 1

@@ -157,9 +157,9 @@ def _decimal(value: Any, precision: int, scale: int, name: str) -> Decimal:
     return Decimal(unscaled).scaleb(-scale, _EXACT)
 
 
-def _unscaled(found: re.Match[str], precision: int, scale: int) -> int | None:
+def _unscaled(match: re.Match[str], precision: int, scale: int) -> int | None:
     """The number times ten to the `scale`, if it is whole and has at most `precision` digits."""
-    sign, whole, fraction, bare, exponent = found.groups(default="")
+    sign, whole, fraction, bare, exponent = match.groups(default="")
     written = (whole + fraction + bare).lstrip("0")
     digits = written.rstrip("0")
     if not digits:

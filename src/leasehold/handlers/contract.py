@@ -28,7 +28,7 @@ from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.handlers.answers import Emit, Gone, Row, parts
 from leasehold.handlers.calling.raised import NotCalled, is_timeout, name_of
 from leasehold.handlers.opened import Opens, value_of
-from leasehold.handlers.states import form_of
+from leasehold.handlers.state_class import form_of
 from leasehold.printable import nobody_reads_the_output
 from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.rules.related import EntityStep

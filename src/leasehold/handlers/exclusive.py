@@ -37,8 +37,8 @@ from leasehold.handlers.calling.raised import NotCalled
 from leasehold.handlers.contract import EntityEvent, EntityHandler, Key, fenced, key_of
 from leasehold.handlers.in_hand import InHand
 from leasehold.leases.blocking import EntityLeases
+from leasehold.leases.key_turns import check_no_place
 from leasehold.leases.lease import EntityLease
-from leasehold.leases.turns import check_no_place
 from leasehold.stores import LeaseStore
 from leasehold.stores.lease_rules import check_keys
 
@@ -52,10 +52,10 @@ class Busy:
         self._refusals: dict[Key, int] = {}
         self._until: dict[Key, float] = {}
 
-    def note(self, asked: Collection[Key], won: Collection[Key], now: float, draw: float) -> None:
+    def note(self, keys: Collection[Key], won_keys: Collection[Key], now: float, draw: float) -> None:
         """Of the entities that were asked for at `now`, those that were not won are busy. `draw` is in 0 to 1."""
-        for key in asked:
-            if key in won:
+        for key in keys:
+            if key in won_keys:
                 self._refusals.pop(key, None)
                 self._until.pop(key, None)
             else:

@@ -18,7 +18,7 @@ Given = tuple[Key, EntityEvent, str | None]
 """The key of an event's entity, the event, and why it cannot be given to the handler: None if it can."""
 
 
-class SetAside(NamedTuple):
+class RejectedInput(NamedTuple):
     """An event that was rejected on its way here, and why; `enqueued_time` in seconds since 1970."""
 
     body: bytes
@@ -42,7 +42,7 @@ def given_events(
     given: list[Given] = []
     for event, row, reason, delivery in zip(events, rows, reasons, deliveries, strict=True):
         key = tuple(row[name] for name in handler.keys)
-        if isinstance(event, SetAside):
+        if isinstance(event, RejectedInput):
             reason = event.reason
         elif reason is None and None in key:
             reason = f"{handler.keys[key.index(None)]} is null, and names the entity"

@@ -75,31 +75,31 @@ class InHand:
                 self._in_vain.difference_update(keys)
                 self._changed.notify_all()
 
-    def _wait(self, wanted: frozenset[Key]) -> None:
+    def _wait(self, keys: frozenset[Key]) -> None:
         began = last = time.monotonic()
         patience = patience_of(self._patience, self._holds)
-        before = self._in_the_way(wanted)
+        before = self._in_the_way(keys)
         while before:
             left = min(last + patience, began + self._longest) - time.monotonic()
             if left <= 0:
                 self._in_vain |= before & self._taken
                 return
             self._changed.wait(left)
-            now = self._in_the_way(wanted)
+            now = self._in_the_way(keys)
             if before - now:
                 last = time.monotonic()
             before = now
 
-    def _in_the_way(self, wanted: frozenset[Key]) -> set[Key]:
+    def _in_the_way(self, keys: frozenset[Key]) -> set[Key]:
         """What of it another batch has, or waits for since earlier."""
-        found = {key for key in wanted if key in self._taken}
-        for earlier in _before(self._queue, wanted):
-            found |= wanted & earlier
+        found = {key for key in keys if key in self._taken}
+        for earlier in _before(self._queue, keys):
+            found |= keys & earlier
         return found - self._in_vain
 
 
-def _before(queue: Iterable[frozenset[Key]], mine: frozenset[Key]) -> Iterable[frozenset[Key]]:
+def _before(queue: Iterable[frozenset[Key]], keys: frozenset[Key]) -> Iterable[frozenset[Key]]:
     for one in queue:
-        if one is mine:
+        if one is keys:
             return
         yield one

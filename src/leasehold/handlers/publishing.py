@@ -78,9 +78,9 @@ class QueuePublisher:
         self._queue.close()
 
 
-def event_of(one: WaitingEvent) -> Event:
+def event_of(waiting: WaitingEvent) -> Event:
     """The event that is sent. Those without a key all go to one partition, and keep their order."""
-    return Event(one.body, partition_key=one.key or "", properties={**one.properties, ID: one.id})
+    return Event(waiting.body, partition_key=waiting.key or "", properties={**waiting.properties, ID: waiting.id})
 
 
 def publisher_at(url: str, base: Path | None, identity: Callable[[], str]) -> Callable[[], Publisher]:

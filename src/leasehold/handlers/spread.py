@@ -128,7 +128,7 @@ class SpreadEntities:
 
     def computed(
         self,
-        given: Iterable[Given],
+        entries: Iterable[Given],
         rows: pa.Table,
         call: Compute,
         *,
@@ -139,7 +139,7 @@ class SpreadEntities:
 
         What is to be called for is leased before it is read, if there is a `lease`.
         """
-        valued, values = self.valued(given, rows)
+        valued, values = self.valued(entries, rows)
         keys = list(dict.fromkeys(key for key, _, reason in valued if reason is None))
         if lease is not None:
             self._lease(keys, lease, parked=parked)
@@ -173,12 +173,12 @@ class SpreadEntities:
         waiting = {} if parked else self.first_parked(keys)
         lease([key for key in keys if key not in waiting])
 
-    def valued(self, given: Iterable[Given], rows: pa.Table) -> tuple[list[Given], dict[int, OrderValue]]:
+    def valued(self, entries: Iterable[Given], rows: pa.Table) -> tuple[list[Given], dict[int, OrderValue]]:
         """The events with their values of `sequence_by`; those without one cannot be read."""
         converted = order_values(rows[self._sequence_by])
         events: list[Given] = []
         values: dict[int, OrderValue] = {}
-        for place, (key, event, reason) in enumerate(given):
+        for place, (key, event, reason) in enumerate(entries):
             problem = converted.problems.get(place)
             if reason is None and problem is not None:
                 reason = f"{self._sequence_by} {problem}, and orders the events of an entity"
@@ -240,13 +240,13 @@ class SpreadEntities:
         self,
         done: SpreadComputed,
         end: int,
-        made: Callable[[], Batch],
+        make: Callable[[], Batch],
         call: Compute,
         *,
         goes_on: bool,
         parked: bool,
     ) -> Versioned:
-        """What `done` was computed from. Where that has changed it is computed again, and then the batch is `made`.
+        """What `done` was computed from. Where that has changed it is computed again, and `make` makes the batch anew.
 
         With `parked` events nobody else changes their entities, unless leases do not hold what they promise: rule 4.
         """
@@ -258,7 +258,7 @@ class SpreadEntities:
                     return None
             elif not self.compute_again(done, moved, end, call, goes_on=goes_on):
                 return None
-            return replace(made(), versioned=Versioned(self._state, read, done.latest(end)))
+            return replace(make(), versioned=Versioned(self._state, read, done.latest(end)))
 
         compares = self._exclusive or not parked
         return Versioned(self._state, read, done.latest(end), again if compares else None)
@@ -281,29 +281,29 @@ class SpreadEntities:
 
     def _compute(
         self,
-        given: Sequence[Given],
+        entries: Sequence[Given],
         values: Mapping[int, OrderValue],
-        known: Mapping[Key, KnownEntity],
+        entities: Mapping[Key, KnownEntity],
         call: Compute,
     ) -> Computed:
-        latest = {key: one.latest for key, one in known.items()}
+        latest = {key: one.latest for key, one in entities.items()}
 
         def took_effect(key: Key, event: EntityEvent) -> None:
             latest[key] = _higher(latest[key], values[event.sequence_number])
 
         return call(
-            {key: one.state for key, one in known.items() if one.state is not None},
-            self._judged(given, values, latest),
+            {key: one.state for key, one in entities.items() if one.state is not None},
+            self._judged(entries, values, latest),
             self._columns,
-            waiting={key for key, one in known.items() if one.waits},
+            waiting={key for key, one in entities.items() if one.waits},
             took_effect=took_effect,
         )
 
     def _judged(
-        self, given: Iterable[Given], values: Mapping[int, OrderValue], latest: Mapping[Key, OrderValue | None]
+        self, entries: Iterable[Given], values: Mapping[int, OrderValue], latest: Mapping[Key, OrderValue | None]
     ) -> Iterable[Given]:
         """Rule 1. `latest` goes on with each event that takes effect."""
-        for key, event, reason in given:
+        for key, event, reason in entries:
             if reason is None:
                 value, before = values[event.sequence_number], latest[key]
                 late = before is not None and _higher(before, value) != value
@@ -385,13 +385,13 @@ def check_spread(spread: bool, sequence_by: str | None, late: str, schema: pa.Sc
 
 def _with_basis(
     done: Computed,
-    given: Sequence[Given],
+    entries: Sequence[Given],
     values: Mapping[int, OrderValue],
-    known: Mapping[Key, KnownEntity],
+    entities: Mapping[Key, KnownEntity],
     average: float,
 ) -> SpreadComputed:
     its = {one.name: getattr(done, one.name) for one in fields(Computed)}
-    return SpreadComputed(**its, given=given, values=values, known=known, average=average)
+    return SpreadComputed(**its, given=entries, values=values, known=entities, average=average)
 
 
 def _own_values(values: Sequence[object], type_: pa.DataType) -> list[OrderValue | None]:
@@ -404,6 +404,6 @@ def _own_values(values: Sequence[object], type_: pa.DataType) -> list[OrderValue
     return [None if place in found.problems else value for place, value in enumerate(found.values)]
 
 
-def _higher(one: OrderValue | None, other: OrderValue) -> OrderValue:
+def _higher(first: OrderValue | None, second: OrderValue) -> OrderValue:
     """The higher of two values, which are of one kind, numbers or texts, unless somebody else has written the first."""
-    return other if one is None or isinstance(one, str) != isinstance(other, str) or one <= other else one  # type: ignore[operator]
+    return second if first is None or isinstance(first, str) != isinstance(second, str) or first <= second else first  # type: ignore[operator]

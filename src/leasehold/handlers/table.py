@@ -66,7 +66,7 @@ from leasehold.sinks.features import SKIPPING, offered
 from leasehold.sinks.rules.batch import Batch, Versioned
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 
 __all__ = ["HandledTable", "Retries"]
 
@@ -304,12 +304,12 @@ class HandledTable(TriesParked):
             ),
         )
 
-    def _goes_on(self, known: KnownPartition, event: EntityEvent, first: bool) -> None:
+    def _goes_on(self, partition: KnownPartition, event: EntityEvent, first: bool) -> None:
         """The call for this event has not ended: the event is parked, and its answer asked for after a while."""
         key, now = key_of(event), self._clock.wall()
         if first:
-            known.busy.note([key], [key], now, 0.0)
-        known.busy.note([key], (), now, self._rng.random())
+            partition.busy.note([key], [key], now, 0.0)
+        partition.busy.note([key], (), now, self._rng.random())
 
     def _parking(self, batch: ReadBatch, done: Computed, tried: Sequence[int] = ()) -> Parking:
         """What becomes of events that wait; `tried` are those that have been parked before."""
@@ -339,17 +339,17 @@ class HandledTable(TriesParked):
             self._sender.emitted(batch.hub, batch.partition)
         return result
 
-    def _versioned(self, done: SpreadComputed, made: Batch, batch: ReadBatch, end: int) -> Versioned:
+    def _versioned(self, done: SpreadComputed, sink_batch: Batch, batch: ReadBatch, end: int) -> Versioned:
         """What `done` was computed from, and how it is computed again, in place, where that has changed."""
         assert self._spread is not None
-        (its,) = made.ranges or ()
+        (its,) = sink_batch.ranges or ()
         goes_on = self._on_failure != "wait"
 
-        parked = made.parking is None or made.parking.retried
+        parked = sink_batch.parking is None or sink_batch.parking.retried
 
         def anew() -> Batch:
             if parked:
-                return made
+                return sink_batch
             again = row_batch(self._handler, self._state, batch, done, its.begin, its.end)
             return replace(again, parking=self._parking(batch, done))
 

@@ -1,6 +1,6 @@
 """Leases of entities for asyncio: `leasehold.leases` with `async` and `await`, and the same rules.
 
-    leases = EntityLeases("redis://…", scope="billing")
+    leases = AsyncEntityLeases("redis://…", scope="billing")
     async with leases.hold("order-42", wait=10) as lease:
         await repository.save(order, fence=lease.fence)
 
@@ -35,7 +35,7 @@ _ASKING, _GIVING = 32, 8
 """Calls of one object at a time: those that ask for leases, and those that give them up."""
 
 
-class LossSignal:
+class AsyncLossSignal:
     """Whether a lease is lost, to be checked and awaited."""
 
     def __init__(self, signal: blocking.LossSignal) -> None:
@@ -67,13 +67,13 @@ class LossSignal:
         return True
 
 
-class EntityLease(blocking.HeldLease):
+class AsyncEntityLease(blocking.HeldLease):
     """A lease that is held, as `leasehold.leases.EntityLease`; `release` is awaited."""
 
     def __init__(self, lease: blocking.EntityLease, giving: Threads) -> None:
         super().__init__(lease._lease)
         self._held, self._giving = lease, giving
-        self.lost = LossSignal(lease.lost)
+        self.lost = AsyncLossSignal(lease.lost)
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is lost."""
@@ -83,7 +83,7 @@ class EntityLease(blocking.HeldLease):
         """Give the lease up. Never raises that the store is away. Cancelled, it is given up all the same."""
         await self._giving.run(self._held.release)
 
-    async def __aenter__(self) -> EntityLease:
+    async def __aenter__(self) -> AsyncEntityLease:
         return self
 
     async def __aexit__(
@@ -95,7 +95,7 @@ class EntityLease(blocking.HeldLease):
         return repr(self._held)
 
 
-class EntityLeases:
+class AsyncEntityLeases:
     """The leases of one holder in one scope.
 
     `store`, `scope`, `holder`, `duration`, `timeout`, `clock` and `rng` are as for `leasehold.leases.EntityLeases`.
@@ -119,7 +119,7 @@ class EntityLeases:
         self._asking, self._giving = Threads(_ASKING, "leases-asked"), Threads(_GIVING, "leases-given-up")
 
     @asynccontextmanager
-    async def hold(self, key: str, wait: float = 10.0) -> AsyncIterator[EntityLease]:
+    async def hold(self, key: str, wait: float = 10.0) -> AsyncIterator[AsyncEntityLease]:
         """Hold the lease of a key during the block, as the blocking `hold` does, and raising the same errors.
 
         At most 32 calls ask the store at a time. Where none of them ends in time, as with a store that hangs, it is
@@ -131,14 +131,14 @@ class EntityLeases:
         finally:
             await lease.release()
 
-    async def acquire(self, key: str, wait: float = 10.0) -> EntityLease:
+    async def acquire(self, key: str, wait: float = 10.0) -> AsyncEntityLease:
         """The same for a lease that outlives a block: whoever gets it awaits `release`."""
         check_wait(wait)
         woken, loop = asyncio.Event(), asyncio.get_running_loop()
         steps = self._leases._taking(key, wait, asyncio.current_task(), _waking(loop, woken))
-        return EntityLease(await self._performed(steps, woken, loop.time() + wait), self._giving)
+        return AsyncEntityLease(await self._performed(steps, woken, loop.time() + wait), self._giving)
 
-    async def try_acquire(self, key: str) -> EntityLease | None:
+    async def try_acquire(self, key: str) -> AsyncEntityLease | None:
         """The lease of a key, or None if it is busy. One call of the store.
 
         Where it is busy, another call asks whether the store still has this holder's session, at most once a second.
@@ -146,17 +146,17 @@ class EntityLeases:
         won = await self.acquire_many([key])
         return won[0] if won else None
 
-    async def acquire_many(self, keys: Sequence[str]) -> list[EntityLease]:
+    async def acquire_many(self, keys: Sequence[str]) -> list[AsyncEntityLease]:
         """Take those keys that are free, and return their leases: one call of the store for 10,000 of them."""
         won = await self._called(lambda: self._leases.acquire_many(keys))
-        return [EntityLease(lease, self._giving) for lease in won]
+        return [AsyncEntityLease(lease, self._giving) for lease in won]
 
     @property
     def takes_many(self) -> bool:
         """Whether the store takes many keys in one call; else `acquire_many` makes one for each."""
         return self._leases.takes_many
 
-    async def release_many(self, leases: Sequence[EntityLease]) -> None:
+    async def release_many(self, leases: Sequence[AsyncEntityLease]) -> None:
         """Give these leases up, in one call of the store for 10,000."""
         await self._giving.run(self._leases.release_many, [one._held for one in leases])
 

@@ -25,10 +25,10 @@ from random import Random
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError
 from leasehold.leases.keeper import LeaseKeeper
+from leasehold.leases.key_turns import LeaseTurns, Tenures, check_no_place
 from leasehold.leases.lease import EntityLease
 from leasehold.leases.taking import Call, Steps, Surroundings, check_wait
 from leasehold.leases.times import lease_times
-from leasehold.leases.turns import Tenures, Turns, check_no_place
 from leasehold.stores import LeaseStore, open_lease_store
 from leasehold.stores.closing import close_store
 from leasehold.stores.lease_rules import check_duration, check_keys, check_owner
@@ -85,7 +85,7 @@ class EntityLeases:
         _ALL.add(self)
 
     def _begin(self) -> None:
-        self._turns, self._tenures = Turns(), Tenures()
+        self._turns, self._tenures = LeaseTurns(), Tenures()
         self._around = Surroundings(self._keeper, self._turns, self._tenures, self._store, self._clock, self._rng)
 
     def _freed(self, key: str) -> None:

@@ -25,9 +25,9 @@ from typing import Any
 from leasehold.clock import Clock
 from leasehold.errors import ConfigError, LeaseBusy, LeaseholdError, StoreUnavailable, UsageError, Verdict
 from leasehold.leases.keeper import LeaseKeeper
+from leasehold.leases.key_turns import LeaseTurns, Tenures, check_no_place, place_of
 from leasehold.leases.lease import EntityLease
 from leasehold.leases.times import pause
-from leasehold.leases.turns import Tenures, Turns, check_no_place, place_of
 from leasehold.stores.lease_base import LeaseStatus, LeaseStore, ListsLeases
 
 _NEXT_PATIENCE = 2.0  # seconds left to wait that the pauses of who is next are made for: an eighth of it
@@ -61,7 +61,7 @@ class Surroundings:
     """What all who take leases of one holder share."""
 
     keeper: LeaseKeeper
-    turns: Turns
+    turns: LeaseTurns
     tenures: Tenures
     store: LeaseStore
     clock: Clock
@@ -151,10 +151,12 @@ class _Taking:
             self._place = None
         return self._place is not None
 
-    def _pause(self, left: float, *, asking: bool) -> Pause:
+    def _pause(self, seconds: float, *, asking: bool) -> Pause:
         if not asking:
-            return Pause(min(left, 1.0))
-        return Pause(pause(self._attempts, min(left, _NEXT_PATIENCE) if self._is_next() else left, self._around.rng))
+            return Pause(min(seconds, 1.0))
+        return Pause(
+            pause(self._attempts, min(seconds, _NEXT_PATIENCE) if self._is_next() else seconds, self._around.rng)
+        )
 
     def _busy(self, waited: float) -> Generator[Call | Pause, Any, Exception]:
         """What to raise: who holds it, or that the store was away."""

@@ -62,11 +62,11 @@ def retry_after(times: LeaseTimes, rng: Random) -> float:
     return rng.uniform(times.renew_after / 8, times.renew_after / 4)
 
 
-def pause(attempt: int, left: float, rng: Random) -> float:
+def pause(attempt: int, seconds: float, rng: Random) -> float:
     """Seconds between asking for a lease that was busy for the `attempt`th time (from 0) and asking again.
 
     It doubles, with jitter, up to a second, and becomes shorter again for who has little of its time left: of those
     who are ready to wait for equally long, the one who came first asks most often.
     """
-    longest = min(_PAUSES.longest, max(_PAUSES.first, left / 8))
-    return max(0.0, min(left, Backoff(_PAUSES.first, longest).pause(attempt + 1, rng.random())))
+    longest = min(_PAUSES.longest, max(_PAUSES.first, seconds / 8))
+    return max(0.0, min(seconds, Backoff(_PAUSES.first, longest).pause(attempt + 1, rng.random())))

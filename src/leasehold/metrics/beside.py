@@ -81,10 +81,10 @@ class Beside:
         return found
 
 
-def together(mine: Iterable[Metric], others: Sequence[Iterable[Metric]]) -> list[Metric]:
+def together(own_families: Iterable[Metric], other_families: Sequence[Iterable[Metric]]) -> list[Metric]:
     """One family of each name, with the series of all of them."""
-    families = {family.name: family for family in mine}
-    for family in (one for those in others for one in those):
+    families = {family.name: family for family in own_families}
+    for family in (one for those in other_families for one in those):
         known = families.get(family.name)
         if known is None and not family.name.endswith("_created"):  # the text has these apart, as gauges
             families[family.name] = family
@@ -93,16 +93,16 @@ def together(mine: Iterable[Metric], others: Sequence[Iterable[Metric]]) -> list
     return list(families.values())
 
 
-def _joined(one: Metric, other: Metric) -> Metric:
-    samples = {_series(sample): sample for sample in one.samples}
-    for sample in other.samples:
+def _joined(first: Metric, second: Metric) -> Metric:
+    samples = {_series(sample): sample for sample in first.samples}
+    for sample in second.samples:
         series = _series(sample)
         before = samples.get(series)
         if before is not None:
-            value = before.value + sample.value if one.type in _COUNTS else max(before.value, sample.value)
+            value = before.value + sample.value if first.type in _COUNTS else max(before.value, sample.value)
             sample = Sample(sample.name, sample.labels, value)
         samples[series] = sample
-    joined = copy(one)
+    joined = copy(first)
     joined.samples = list(samples.values())
     return joined
 

@@ -22,9 +22,9 @@ class Counted:
 
     __slots__ = ("_documentation", "_label", "_name", "_values")
 
-    def __init__(self, name: str, documentation: str, label: str = "", known: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, documentation: str, label: str = "", values: Iterable[str] = ()) -> None:
         self._name, self._documentation, self._label = name, documentation, label
-        self._values: dict[str, float] = dict.fromkeys(known if label else ("",), 0)
+        self._values: dict[str, float] = dict.fromkeys(values if label else ("",), 0)
 
     def add(self, count: float, value: str = "") -> None:
         """Count more, for this value of the label."""
@@ -46,12 +46,12 @@ class Timed:
     __slots__ = ("_buckets", "_documentation", "_ends", "_label", "_name", "_series")
 
     def __init__(
-        self, name: str, documentation: str, label: str, buckets: Sequence[float], known: Iterable[str] = ()
+        self, name: str, documentation: str, label: str, buckets: Sequence[float], values: Iterable[str] = ()
     ) -> None:
         self._name, self._documentation, self._label = name, documentation, label
         self._buckets = tuple(buckets)
         self._ends = [_text(end) for end in (*buckets, float("inf"))]
-        self._series: dict[str, _Series] = {value: _Series(len(self._ends)) for value in known}
+        self._series: dict[str, _Series] = {value: _Series(len(self._ends)) for value in values}
 
     def observe(self, seconds: float, value: str) -> None:
         """Count an observation, for this value of the label."""

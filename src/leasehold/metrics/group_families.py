@@ -95,8 +95,8 @@ SET_ASIDE: Sequence[tuple[str, str, Callable[[SetAsideCounts], float | None]]] =
 """Families of what is set aside beside a table: name, documentation, value."""
 
 
-def _retention(one: PartitionState) -> float:
-    return math.inf if one.times.left is None else one.times.left
+def _retention(state: PartitionState) -> float:
+    return math.inf if state.times.left is None else state.times.left
 
 
 def families(looks: Iterable[LookedAt]) -> Iterator[Metric]:

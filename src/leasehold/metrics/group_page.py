@@ -50,12 +50,12 @@ def _set_aside(counts: SetAsideCounts | None) -> Mapping[str, object]:
     }
 
 
-def _partition(one: PartitionState, snapshot: GroupSnapshot) -> Mapping[str, object]:
-    row, times = one.progress, one.times
+def _partition(state: PartitionState, snapshot: GroupSnapshot) -> Mapping[str, object]:
+    row, times = state.progress, state.times
     return {
         "partition": row.partition,
-        "verdict": one.verdict.name.lower(),
-        "why": one.judgement.why,
+        "verdict": state.verdict.name.lower(),
+        "why": state.judgement.why,
         "owner": row.owner,
         "alive": row.alive if snapshot.watched.balanced else None,
         "ownerLevel": row.owner_level,
@@ -67,7 +67,7 @@ def _partition(one: PartitionState, snapshot: GroupSnapshot) -> Mapping[str, obj
         "heldBack": times.held_back,
         "failures": row.failures,
         "lastError": row.last_error,
-        "gotOn": one.got_on,
+        "gotOn": state.got_on,
     }
 
 

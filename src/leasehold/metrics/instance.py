@@ -61,14 +61,14 @@ class InstanceMetrics:
         self._last_batch = 0.0
         self._families: list[Counted | Timed] = []
 
-        def counter(name: str, documentation: str, label: str = "", *known: str) -> Counted:
-            self._families.append(found := Counted(f"leasehold_instance_{name}", documentation, label, known))
+        def counter(name: str, documentation: str, label: str = "", *values: str) -> Counted:
+            self._families.append(found := Counted(f"leasehold_instance_{name}", documentation, label, values))
             return found
 
         def histogram(
-            name: str, documentation: str, label: str, buckets: tuple[float, ...], known: tuple[str, ...] = ()
+            name: str, documentation: str, label: str, buckets: tuple[float, ...], values: tuple[str, ...] = ()
         ) -> Timed:
-            self._families.append(found := Timed(f"leasehold_instance_{name}", documentation, label, buckets, known))
+            self._families.append(found := Timed(f"leasehold_instance_{name}", documentation, label, buckets, values))
             return found
 
         # What is known to come has its series from the beginning, so that its first increase is one.
@@ -142,7 +142,7 @@ class InstanceMetrics:
             last.add_metric([], self._last_batch)
             return [*(one.family() for one in self._families), last]
 
-    def _held(self) -> dict[str, Hold]:
+    def _held(self) -> dict[str, HeldPartition]:
         now = self._clock.monotonic()
         with self._lock:
             holdings = list(self._holdings)
@@ -202,7 +202,7 @@ class InstanceMetrics:
                     self._lost_events.add(notice.end - notice.start)
 
 
-class Hold:
+class HeldPartition:
     """A partition that an instance holds: its owner level, how far it has come, and until when it is trusted."""
 
     __slots__ = ("level", "reached", "until")
@@ -218,7 +218,7 @@ class Holding:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holds: dict[str, Hold] = {}
+        self._holds: dict[str, HeldPartition] = {}
 
     def hear(self, notice: Notice) -> None:
         """Take note of what has changed."""
@@ -229,7 +229,7 @@ class Holding:
                     if hold is not None and hold.level == notice.owner_level:
                         hold.reached = notice.sequence_number
                 case OwnershipClaimed():
-                    self._holds[notice.partition] = Hold(notice.owner_level, None)
+                    self._holds[notice.partition] = HeldPartition(notice.owner_level, None)
                 case OwnershipLost() | OwnershipRelinquished():
                     self._holds.pop(notice.partition, None)
                 case CycleEnded():
@@ -238,7 +238,7 @@ class Holding:
                         if partition in self._holds:
                             self._holds[partition].until = until
 
-    def trusted(self, now: float) -> dict[str, Hold]:
+    def trusted(self, now: float) -> dict[str, HeldPartition]:
         """What is held and trusted at this moment. One that was claimed in the cycle under way is."""
         with self._lock:
             return {p: hold for p, hold in self._holds.items() if hold.until is None or now < hold.until}
@@ -260,7 +260,7 @@ class _Counts(Collector):
 class _Held(Collector):
     """What is held, at the moment of a scrape."""
 
-    def __init__(self, held: Callable[[], dict[str, Hold]], clock: Clock) -> None:
+    def __init__(self, held: Callable[[], dict[str, HeldPartition]], clock: Clock) -> None:
         self._held, self._clock = held, clock
 
     def describe(self) -> list[Metric]:

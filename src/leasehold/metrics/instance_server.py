@@ -24,7 +24,7 @@ from leasehold.metrics.beside import Beside, together
 from leasehold.metrics.exposition import CONTENT_TYPE, text_of
 from leasehold.metrics.health import Health, InstanceHealth
 from leasehold.metrics.instance import InstanceMetrics
-from leasehold.metrics.server import JSON, Answer, HttpServer
+from leasehold.metrics.server import JSON, HttpServer, MetricsResponse
 from leasehold.notices import Notices
 
 
@@ -50,7 +50,7 @@ class MetricsServer:
         self._beside = [Beside(address) for address in beside]
         self._ends = [self._metrics.watch(one) for one in notices]
         routes = {
-            "/metrics": lambda: Answer(text_of(self._families()), CONTENT_TYPE),
+            "/metrics": lambda: MetricsResponse(text_of(self._families()), CONTENT_TYPE),
             "/livez": lambda: self._probe("/livez", lambda health: health.alive),
             "/readyz": lambda: self._probe("/readyz", lambda health: health.ready),
             "/status": self._status,
@@ -101,7 +101,7 @@ class MetricsServer:
         an entity table, does not count as an instance."""
         return [one for one in self._health if not self._beside or one.has_cycles]
 
-    def _probe(self, path: str, good: Callable[[Health], bool]) -> Answer:
+    def _probe(self, path: str, good: Callable[[Health], bool]) -> MetricsResponse:
         answers = [health.now() for health in self._instances()]
         bad = [answer.why for answer in answers if not good(answer)]
         for one in self._beside:
@@ -111,13 +111,13 @@ class MetricsServer:
             elif not told[0]:
                 bad.append(f"{one}: {told[1]}")
         if bad:
-            return Answer("".join(f"{why}\n" for why in bad).encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
-        return Answer(b"ok\n")
+            return MetricsResponse("".join(f"{why}\n" for why in bad).encode(), status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return MetricsResponse(b"ok\n")
 
-    def _status(self) -> Answer:
+    def _status(self) -> MetricsResponse:
         told = [self._document(one) for one in self._instances()]
         others = [page for one in self._beside for page in one.status()]
-        return Answer(json.dumps([*told, *others]).encode(), JSON)
+        return MetricsResponse(json.dumps([*told, *others]).encode(), JSON)
 
     def _document(self, health: InstanceHealth) -> dict[str, object]:
         answer, cycle, now = health.now(), health.last_cycle, self._clock.monotonic()

@@ -35,7 +35,7 @@ _PATIENCE = 10.0  # seconds that a client may be silent
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MetricsResponse:
     """What a request gets."""
 
     body: bytes
@@ -43,7 +43,7 @@ class Answer:
     status: HTTPStatus = HTTPStatus.OK
 
 
-Route = Callable[[], Answer]
+Route = Callable[[], MetricsResponse]
 """Answers one path. Called by several threads at once."""
 
 
@@ -137,17 +137,17 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
         def do_HEAD(self) -> None:
             self._answer(self._asked(), body=False)
 
-        def _asked(self) -> Answer:
+        def _asked(self) -> MetricsResponse:
             route = routes.get(self.path.partition("?")[0])
             if route is None:
-                return Answer(f"there is only {', '.join(routes)}\n".encode(), status=HTTPStatus.NOT_FOUND)
+                return MetricsResponse(f"there is only {', '.join(routes)}\n".encode(), status=HTTPStatus.NOT_FOUND)
             try:
                 return route()
             except Exception:
                 logger.exception("%s could not be answered", self.path)
-                return Answer(b"this failed; the log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR)
+                return MetricsResponse(b"this failed; the log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
-        def _answer(self, answer: Answer, *, body: bool = True) -> None:
+        def _answer(self, answer: MetricsResponse, *, body: bool = True) -> None:
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))

@@ -21,8 +21,8 @@ from leasehold.errors import AlreadyInUse, LeaseholdError, SinkError, UsageError
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub, TellsTimes
 from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence, RecordKind
-from leasehold.ownership.skipping import MEANS
 from leasehold.ownership.starting import check_binding, check_levels
+from leasehold.ownership.unusable_records import MEANS
 from leasehold.printable import counted, excerpt
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
@@ -78,8 +78,8 @@ def asked(part: str, place: str, look: Look, timeout: float) -> list[Finding]:
     return [*found, replace(late, remedy="Start it, correct its URL, or wait longer: --timeout")]
 
 
-def _failed(part: str, place: str, said: str, notes: Iterable[str]) -> Finding:
-    return Finding(part, place, False, said, " ".join(notes) or "See the message")
+def _failed(part: str, place: str, text: str, notes: Iterable[str]) -> Finding:
+    return Finding(part, place, False, text, " ".join(notes) or "See the message")
 
 
 def look_at_hub(
@@ -226,9 +226,11 @@ class Reads:
     fail_on_data_loss: bool = True
 
 
-def _lost(following: Mapping[str, int], known: Mapping[str, PartitionProperties], reads: Reads) -> Iterator[Finding]:
+def _lost(
+    following: Mapping[str, int], hub_partitions: Mapping[str, PartitionProperties], reads: Reads
+) -> Iterator[Finding]:
     """The events that come next (`following`, by partition) and are gone from the hub."""
-    for partition, properties in known.items():
+    for partition, properties in hub_partitions.items():
         place = following.get(partition, properties.begin)
         if place < properties.begin and (reads.share is None or partition in reads.share):
             said = f"partition {partition}: events [{place}, {properties.begin}) are gone from the hub"
@@ -239,9 +241,9 @@ def _lost(following: Mapping[str, int], known: Mapping[str, PartitionProperties]
                 yield Finding("unread events", DRIVER, True, f"{said}; a start goes on without them")
 
 
-def _places(following: Mapping[str, int], known: Mapping[str, PartitionProperties], reads: Reads) -> str:
+def _places(following: Mapping[str, int], hub_partitions: Mapping[str, PartitionProperties], reads: Reads) -> str:
     """Where a start goes on, by checkpoints and table."""
-    mine = {name: it for name, it in known.items() if reads.share is None or name in reads.share}
+    mine = {name: it for name, it in hub_partitions.items() if reads.share is None or name in reads.share}
     begins = {name: max(following[name], it.begin) for name, it in mine.items() if name in following}
     unread = sum(max(0, mine[name].end - begin) for name, begin in begins.items())
     shown = ", ".join(f"{name} at {begin:,}" for name, begin in [*begins.items()][:_SHOWN])

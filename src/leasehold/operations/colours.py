@@ -15,14 +15,14 @@ REMEMBERED = 200
 """Owners that are gone and keep their colour, for what is shown of the past."""
 
 
-def colours(known: Mapping[str, int], owners: Iterable[str]) -> dict[str, int]:
-    """The colours of `owners`, those that are here now, and of the latest of the others that were `known`.
+def colours(palette: Mapping[str, int], owners: Iterable[str]) -> dict[str, int]:
+    """The colours of `owners`, those that are here now, and of the latest of the others in `palette`.
 
     A new one gets the colour that fewest of those who are here have, and of these the one that fewest had.
     """
     here = [owner for owner in dict.fromkeys(owners) if owner]
-    found = {owner: colour for owner, colour in known.items() if owner not in here}
-    found = dict(list(found.items())[-REMEMBERED:]) | {owner: known[owner] for owner in here if owner in known}
+    found = {owner: colour for owner, colour in palette.items() if owner not in here}
+    found = dict(list(found.items())[-REMEMBERED:]) | {owner: palette[owner] for owner in here if owner in palette}
     for owner in here:
         if owner not in found:
             shown, ever = [found[one] for one in here if one in found], list(found.values())

@@ -21,7 +21,7 @@ _WAIT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class DeadLetterSelection:
     """Dead letters of these sequence numbers, or all; of them, those with a text in their reason or description."""
 
     numbers: Collection[int] | None = None
@@ -43,7 +43,7 @@ class Done:
     left: tuple[tuple[int, str], ...]
 
 
-def listed(dead: Queue, chosen: Selection, limit: int) -> list[QueueMessage]:
+def listed(dead: Queue, chosen: DeadLetterSelection, limit: int) -> list[QueueMessage]:
     """The first dead letters that are meant, in the order of their numbers. Locks nothing."""
     found: list[QueueMessage] = []
     start = 0
@@ -56,7 +56,7 @@ def listed(dead: Queue, chosen: Selection, limit: int) -> list[QueueMessage]:
     return found[:limit]
 
 
-def resubmit(dead: Queue, chosen: Selection) -> Done:
+def resubmit(dead: Queue, chosen: DeadLetterSelection) -> Done:
     """Send copies of dead letters into the queue where they died, without the marks of it, and remove them."""
 
     def again(message: QueueMessage) -> str:
@@ -69,12 +69,12 @@ def resubmit(dead: Queue, chosen: Selection) -> Done:
     return _treated(dead, chosen, again)
 
 
-def drop(dead: Queue, chosen: Selection) -> Done:
+def drop(dead: Queue, chosen: DeadLetterSelection) -> Done:
     """Remove dead letters for good."""
     return _treated(dead, chosen, lambda message: "")
 
 
-def _treated(dead: Queue, chosen: Selection, first: Callable[[QueueMessage], str]) -> Done:
+def _treated(dead: Queue, chosen: DeadLetterSelection, first: Callable[[QueueMessage], str]) -> Done:
     """Complete each dead letter that is meant, once `first` has done its part; it says why not, or nothing."""
     gone: list[int] = []
     left: list[tuple[int, str]] = []

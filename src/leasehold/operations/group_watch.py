@@ -81,10 +81,10 @@ class WatchedGroup:
             positions=self.positions,
         )
 
-    def times(self, progress: GroupProgress, now: float, known: Known | None = None) -> GroupTimes:
-        """How far behind that is in time. `now` in seconds since the epoch, `known` as `lag_times` takes it."""
+    def times(self, progress: GroupProgress, now: float, cache: Known | None = None) -> GroupTimes:
+        """How far behind that is in time. `now` in seconds since the epoch, `cache` as `lag_times` takes it."""
         rows = progress.partitions
-        return lag_times(self.hub, rows, now, retention=self.retention, timeout=self.timeout, known=known)
+        return lag_times(self.hub, rows, now, retention=self.retention, timeout=self.timeout, cache=cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,10 @@ class GroupWatch:
         self._windows: dict[str, Window] = {}
         self._places: dict[str, tuple[int, float]] = {}
         self._known: Known = {}
-        self._table = Counted(watched.pipeline, "what its table holds", watched.table, self._clock)
-        self._aside = Counted(watched.pipeline, "what is set aside beside its table", watched.set_aside, self._clock)
+        self._table = WatchedCount(watched.pipeline, "what its table holds", watched.table, self._clock)
+        self._aside = WatchedCount(
+            watched.pipeline, "what is set aside beside its table", watched.set_aside, self._clock
+        )
 
     def look(self) -> GroupSnapshot:
         """Look now. Raises what the hub and the stores raise; what was remembered stays."""
@@ -181,7 +183,7 @@ class GroupWatch:
         return at
 
 
-class Counted(Generic[C]):
+class WatchedCount(Generic[C]):
     """What is counted now and then: `what` of a pipeline, by `count`. Warns, once, while that cannot be told."""
 
     def __init__(self, pipeline: str, what: str, count: Callable[[], C | None], clock: Clock) -> None:

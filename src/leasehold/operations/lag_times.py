@@ -79,11 +79,11 @@ def lag_times(
     *,
     retention: float | None = None,
     timeout: float = 5.0,
-    known: Known | None = None,
+    cache: Known | None = None,
 ) -> GroupTimes:
     """Ask the hub about these partitions. `now` in seconds since the epoch; `retention` in place of what the hub says.
 
-    Asks for at most about three times `timeout` seconds, and raises nothing for what the hub does not tell. `known` is
+    Asks for at most about three times `timeout` seconds, and raises nothing for what the hub does not tell. `cache` is
     what earlier looks have found out, and is brought up to date: a partition that stands still is not asked about
     again. (But in a hub with gaps, where what comes first may have been compacted away meanwhile.)
     """
@@ -96,13 +96,13 @@ def lag_times(
     elif isinstance(hub, TellsTimes) and unread:
         near = {row.partition: _near(row, now) for row in rows}
         unread = {partition: start for partition, start in unread.items() if near[partition] is None}
-        kept = {} if known is None else {p: one for p, one in known.items() if unread.get(p) == one.sequence_number}
+        kept = {} if cache is None else {p: one for p, one in cache.items() if unread.get(p) == one.sequence_number}
         asked = {partition: start for partition, start in unread.items() if partition not in kept}
         times = hub.enqueued_times(asked, timeout) if asked else {}
         firsts = {**kept, **{p: FirstEvent(unread[p], enqueued) for p, enqueued in times.items()}}
-        if known is not None:
-            known.clear()
-            known.update(firsts)
+        if cache is not None:
+            cache.clear()
+            cache.update(firsts)
         bounds = {row.partition: FirstEvent(oldest_unread(row), near[row.partition]) for row in rows}
         firsts = {**{p: one for p, one in bounds.items() if one.enqueued is not None}, **firsts}
     if isinstance(hub, TellsTimes):

@@ -17,7 +17,7 @@ from leasehold.model import owner_name
 from leasehold.operations.progress import GroupProgress, PartitionProgress
 
 
-class Kind(StrEnum):
+class MoveKind(StrEnum):
     """What happened. The values are shown, and kept in files: none is ever changed."""
 
     CLAIMED = "claimed"
@@ -43,7 +43,7 @@ class Move:
     """
 
     at: float
-    kind: Kind
+    kind: MoveKind
     partition: str = ""
     owner: str = ""
     before: str = ""
@@ -60,8 +60,8 @@ def moves(
     if before is None:
         return []
     here, were = {one.owner_id for one in now.instances}, {one.owner_id for one in before.instances}
-    found = [Move(at, Kind.JOINED, owner=owner) for owner in sorted(here - were)]
-    found += [Move(at, Kind.LEFT, owner=owner) for owner in sorted(were - here)]
+    found = [Move(at, MoveKind.JOINED, owner=owner) for owner in sorted(here - were)]
+    found += [Move(at, MoveKind.LEFT, owner=owner) for owner in sorted(were - here)]
     rows = {row.partition: row for row in before.partitions}
     for row in now.partitions:
         if row.partition in rows:
@@ -100,37 +100,37 @@ def _of_partition(step: _Step) -> Iterator[Move]:
         yield _change(step)
     elif new.owner and old.alive != new.alive:
         if new.alive:
-            yield Move(at, Kind.RENEWED, new.partition, new.owner)
+            yield Move(at, MoveKind.RENEWED, new.partition, new.owner)
         else:
             age = "" if new.age is None else f"the last time {new.age:.0f} s ago"
-            yield Move(at, Kind.EXPIRED, new.partition, new.owner, reason=age)
+            yield Move(at, MoveKind.EXPIRED, new.partition, new.owner, reason=age)
     if new.suspect and not old.suspect:
-        yield Move(at, Kind.SUSPECTED, new.partition, new.owner, reason=new.last_error)
+        yield Move(at, MoveKind.SUSPECTED, new.partition, new.owner, reason=new.last_error)
     elif old.suspect and not new.suspect:
-        yield Move(at, Kind.CLEARED, new.partition, new.owner)
+        yield Move(at, MoveKind.CLEARED, new.partition, new.owner)
     if old.checkpoint is not None and (new.checkpoint is None or new.checkpoint < old.checkpoint):
         reason = f"from {old.checkpoint} to {'no checkpoint' if new.checkpoint is None else new.checkpoint}"
-        yield Move(at, Kind.RESET, new.partition, new.owner, reason=reason)
+        yield Move(at, MoveKind.RESET, new.partition, new.owner, reason=reason)
 
 
 def _change(step: _Step) -> Move:
     """The move of a partition whose owner has changed, or that one owner has claimed anew."""
     old, new = step.old, step.new
 
-    def move(kind: Kind, reason: str = "") -> Move:
+    def move(kind: MoveKind, reason: str = "") -> Move:
         return Move(step.at, kind, new.partition, new.owner, old.owner, reason)
 
     if not new.owner:
-        return move(Kind.RELINQUISHED, f"{old.asked_by} asked for it" if old.asked_by else "")
+        return move(MoveKind.RELINQUISHED, f"{old.asked_by} asked for it" if old.asked_by else "")
     if not old.owner:
-        return move(Kind.CLAIMED)
+        return move(MoveKind.CLAIMED)
     if owner_name(old.owner) == owner_name(new.owner):
-        return move(Kind.TAKEN_BACK, "the instance was started again" if old.owner != new.owner else "")
+        return move(MoveKind.TAKEN_BACK, "the instance was started again" if old.owner != new.owner else "")
     if step.expired:
         age = "" if step.silence is None else f" for {step.silence:.0f} s"
-        return move(Kind.TAKEN_OVER, f"{old.owner} had not renewed{age}")
+        return move(MoveKind.TAKEN_OVER, f"{old.owner} had not renewed{age}")
     if old.asked_by == new.owner:
-        return move(Kind.HANDED_OVER, f"{new.owner} asked for it")
+        return move(MoveKind.HANDED_OVER, f"{new.owner} asked for it")
     if old.asked_by:
-        return move(Kind.HANDED_OVER, f"{old.asked_by} asked for it")
-    return move(Kind.STOLEN) if old.owner in step.here else move(Kind.CLAIMED, f"{old.owner} has left")
+        return move(MoveKind.HANDED_OVER, f"{old.asked_by} asked for it")
+    return move(MoveKind.STOLEN) if old.owner in step.here else move(MoveKind.CLAIMED, f"{old.owner} has left")

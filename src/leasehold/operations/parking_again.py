@@ -16,7 +16,7 @@ from datetime import datetime
 
 from leasehold.handlers.keys import key_reader
 from leasehold.handlers.of_file import is_transformed
-from leasehold.operations.rejected import Lost, pieces
+from leasehold.operations.rejected import LostEvent, pieces
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.beside.set_aside.contract import ParkedAgain, RejectedRow, RejectedRows, Selection
 from leasehold.sinks.rules.parking import ParkedEvent
@@ -30,7 +30,7 @@ class Replayed:
     """What became of all events that were chosen."""
 
     result: ParkedAgain
-    lost: tuple[Lost, ...]
+    lost: tuple[LostEvent, ...]
 
 
 class Replays:
@@ -42,14 +42,14 @@ class Replays:
 
     def park_all(self, rows: RejectedRows, selection: Selection) -> Replayed:
         """Park all events of a selection again. A table that a handler fills is in a sink that parks events."""
-        result, lost = ParkedAgain(), list[Lost]()
+        result, lost = ParkedAgain(), list[LostEvent]()
         for some in pieces(rows, selection):
             events = []
             for row, one in self._events(some):
                 if isinstance(one, ParkedEvent):
                     events.append((row, one))
                 else:
-                    lost.append(Lost(row.event, one))
+                    lost.append(LostEvent(row.event, one))
             if events:
                 result = result.plus(rows.park(events))
         return Replayed(result, tuple(lost))

@@ -83,17 +83,17 @@ def _x(at: float, span: float) -> float:
     return round(LEFT + (WIDTH - LEFT - RIGHT) * at / span, 1)
 
 
-def _legend(names: Sequence[str], known: Mapping[str, int]) -> Iterator[str]:
+def _legend(names: Sequence[str], palette: Mapping[str, int]) -> Iterator[str]:
     x = LEFT
     for name in names:
         shown = printable(name)[:40]
-        yield f'<rect x="{x}" y="29" width="11" height="11" rx="2" class="o{known[name]}"/>'
+        yield f'<rect x="{x}" y="29" width="11" height="11" rx="2" class="o{palette[name]}"/>'
         yield f'<text x="{x + 16}" y="39">{_text(shown)}</text>'
         x += 34 + 7 * len(shown)
 
 
 def _lanes(
-    partitions: Sequence[str], moments: Sequence[Moment], known: Mapping[str, int], span: float
+    partitions: Sequence[str], moments: Sequence[Moment], palette: Mapping[str, int], span: float
 ) -> Iterator[str]:
     for number, partition in enumerate(partitions):
         y = TOP + number * (LANE + GAP)
@@ -102,7 +102,7 @@ def _lanes(
         yield f'<rect x="{LEFT}" y="{y}" width="{WIDTH - LEFT - RIGHT}" height="{LANE}" class="free"/>'
         for owner, dead, since, until in _stretches(partition, moments):
             x, end = _x(since, span), _x(until, span)
-            kind = f"o{known[owner]}{' dead' if dead else ''}"
+            kind = f"o{palette[owner]}{' dead' if dead else ''}"
             yield f'<rect x="{x}" y="{y}" width="{round(end - x, 1)}" height="{LANE}" class="{kind}"/>'
 
 

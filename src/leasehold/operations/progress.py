@@ -147,12 +147,12 @@ def group_progress(
     ownership: OwnershipStore,
     checkpoints: CheckpointStore,
     expiration: float,
-    ours: Callable[[Collection[str]], tuple[str, ...]] = tuple,
+    own_share: Callable[[Collection[str]], tuple[str, ...]] = tuple,
     *,
     foreign_expiration: float | None = None,
     positions: Positions | None = None,
 ) -> GroupProgress:
-    """How the group is getting on now. `ours` tells which of the hub's partitions count.
+    """How the group is getting on now. `own_share` tells which of the hub's partitions count.
 
     `expiration` in seconds, and `foreign_expiration` for records that other SDKs' processors wrote, if it is another.
     `positions` are where the group starts: what comes before is not unread. Only the hub knows where a time or an
@@ -164,7 +164,7 @@ def group_progress(
     limits = Limits(expiration=patience, reservation=0.0, foreign=foreign)
     listing = ownership.list_ownership(group)
     found = hub.partition_properties()
-    known = {partition: found[partition] for partition in ours(found)}
+    known = {partition: found[partition] for partition in own_share(found)}
     ages = ownership.features.own_clock
     rows = _partitions(listing, known, checkpoints, group, limits, positions or Positions(), ages=ages)
     instances = _instances(listing, rows, patience, ages=ages)
@@ -173,7 +173,7 @@ def group_progress(
 
 def _partitions(
     listing: OwnershipListing,
-    known: Mapping[str, PartitionProperties],
+    hub_partitions: Mapping[str, PartitionProperties],
     checkpoints: CheckpointStore,
     group: ConsumerGroup,
     limits: Limits,
@@ -186,7 +186,7 @@ def _partitions(
     asks = {(ask.partition, ask.owner_level): ask.asker for ask in listing.asks}
     reached = {checkpoint.partition: checkpoint for checkpoint in checkpoints.list_checkpoints(group)}
     rows = []
-    for partition, properties in known.items():
+    for partition, properties in hub_partitions.items():
         record = records.get(partition) or Ownership(group, partition, "", 0)
         checkpoint = reached.get(partition)
         following = checkpoint.next_sequence_number if checkpoint else None
@@ -251,10 +251,10 @@ def _instances(
     return tuple(_instance(owner, owned.get(owner, 0), present.get(owner)) for owner in sorted({*owned, *present}))
 
 
-def _instance(owner: str, partitions: int, said: Presence | None) -> InstanceProgress:
-    if said is None:
+def _instance(owner: str, partitions: int, presence: Presence | None) -> InstanceProgress:
+    if presence is None:
         return InstanceProgress(owner, partitions)
-    return InstanceProgress(owner, partitions, said.pipeline, said.capacity, said.maximum)
+    return InstanceProgress(owner, partitions, presence.pipeline, presence.capacity, presence.maximum)
 
 
 def _unserved(rows: Sequence[PartitionProgress], instances: Sequence[InstanceProgress]) -> tuple[str, ...]:

@@ -42,14 +42,14 @@ class Recomputed:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostEvent:
     """An event that cannot be tried again: neither the hub nor the table has all that the transform needs of it."""
 
     event: EventId
     reason: str
 
 
-Recompute = Callable[[Sequence[RejectedRow]], Iterable[Recomputed | Lost]]
+Recompute = Callable[[Sequence[RejectedRow]], Iterable[Recomputed | LostEvent]]
 """Reads rejected events and sends them through the transform, in one piece or several, each event in one."""
 
 
@@ -58,7 +58,7 @@ class Retried:
     """What became of all events that were chosen."""
 
     result: RetryResult
-    lost: tuple[Lost, ...]
+    lost: tuple[LostEvent, ...]
 
 
 def check_there(sink: Sink) -> None:
@@ -94,7 +94,7 @@ def retry(
     total, lost, seen = RetryResult(), [], 0
     for some in pieces(rows, selection):
         for part in recompute(some):
-            if isinstance(part, Lost):
+            if isinstance(part, LostEvent):
                 lost.append(part)
             else:
                 total = total.plus(rows.retry(part.batch, part.events))

@@ -81,25 +81,25 @@ def reset_group(
     to: Mapping[str, EventPosition] | None,
     expiration: float,
     foreign_expiration: float | None = None,
-    ours: Callable[[Collection[str]], tuple[str, ...]] = tuple,
+    own_share: Callable[[Collection[str]], tuple[str, ...]] = tuple,
 ) -> list[Moved]:
     """Set partitions to their positions in `to`, or with None all of them to what the table's watermarks say.
 
     `to` is by partition id, or by `OTHERS` for all that it does not name; without that they stay where they are, and
     the result does not have them.
-    `ours` tells which of the hub's partitions may be set: without an ownership store, those of a fixed share. Then
+    `own_share` tells which of the hub's partitions may be set: without an ownership store, those of a fixed share. Then
     nobody can tell whether an instance is alive, and one that is finds itself superseded at its next batch.
     Ties the group to `binding`; where partitions stay, it has to be tied to that already. Raises `UsageError` while an
     instance is alive, and where an appended table would hold events twice, with no place changed; and where an instance
     came between, to be run again.
     """
-    _check_partitions(hub, to, ours)
+    _check_partitions(hub, to, own_share)
     # Listed first: whatever anybody writes from here on, makes the claims below fail.
     listing = ownership.list_ownership(group)
     etags = {one.name: one.etag for one in listing.unreadable if one.kind is RecordKind.OWNERSHIP}
     etags |= {record.partition: record.etag for record in listing.records}
     progress = group_progress(
-        hub, group, ownership, checkpoints, expiration, ours, foreign_expiration=foreign_expiration
+        hub, group, ownership, checkpoints, expiration, own_share, foreign_expiration=foreign_expiration
     )
     _check_unused(progress, max(expiration, foreign_expiration or 0.0))
     to = None if to is None else _by_partition(to, progress)
@@ -140,7 +140,7 @@ def reset_group(
 
 
 def _check_partitions(
-    hub: Hub, to: Mapping[str, EventPosition] | None, ours: Callable[[Collection[str]], tuple[str, ...]]
+    hub: Hub, to: Mapping[str, EventPosition] | None, own_share: Callable[[Collection[str]], tuple[str, ...]]
 ) -> None:
     if to is None:
         return
@@ -153,7 +153,7 @@ def _check_partitions(
             f"the hub has no partition {', '.join(unknown)}; its partitions are {', '.join(there)}. "
             "Nothing was changed: correct the position"
         )
-    if others := sorted(named - set(ours(there))):
+    if others := sorted(named - set(own_share(there))):
         raise UsageError(
             f"partition {', '.join(others)} belongs to another instance's fixed share, and nothing was changed: reset "
             "it by that instance's pipeline file"

@@ -36,7 +36,7 @@ from leasehold.notices import OwnershipClaimed, PartitionSuspected
 from leasehold.ownership.attaching import Attaching
 from leasehold.ownership.holds import Hold, Holds
 from leasehold.ownership.parts import InstanceParts
-from leasehold.ownership.skipping import Skipping
+from leasehold.ownership.unusable_records import Skipping
 from leasehold.stores.stand_ins import NoCheckpoints
 
 logger = logging.getLogger(__name__)
@@ -275,12 +275,12 @@ class Acquisition:
         return record.last_error if not record.owner_id else f"{record.owner_id} ended without giving it up"
 
     def _patient(
-        self, claims: Sequence[Claim], wanted: Mapping[str, Ownership], listing: OwnershipListing
+        self, claims: Sequence[Claim], records: Mapping[str, Ownership], listing: OwnershipListing
     ) -> list[Claim]:
-        counts = {partition: record.failures for partition, record in wanted.items()}
+        counts = {partition: record.failures for partition, record in records.items()}
         for partition, count in counts.items():
             if count >= SUSPECT_AFTER and self._suspected.get(partition) != count:
-                self._parts.notices.publish(PartitionSuspected(partition, count, wanted[partition].last_error))
+                self._parts.notices.publish(PartitionSuspected(partition, count, records[partition].last_error))
         self._suspected |= counts
         self._holds.prove_survived(self._parts.clock.monotonic() - self._parts.settings.partition_expiration)
         relieved = {claim.partition for claim in claims if claim.previous_owner}

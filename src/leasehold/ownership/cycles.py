@@ -12,7 +12,7 @@ import threading
 
 from leasehold.notices import CycleBegun, CycleEnded, CycleFailed
 from leasehold.ownership.holds import Holds
-from leasehold.ownership.pace import OVER, Outcome, pause_after
+from leasehold.ownership.pace import OVER, CycleOutcome, pause_after
 from leasehold.ownership.parts import InstanceParts
 from leasehold.told import Told
 
@@ -56,27 +56,27 @@ class Cycles:
         if self._told.is_news(None, trouble, self._parts.clock.monotonic()):
             logger.warning("%s", trouble)
 
-    def end(self, started: float, now: float, outcome: Outcome, *, known: int, stalled: bool) -> None:
-        """A cycle has ended. `known` partitions are there; `stalled`: the work makes no progress."""
+    def end(self, started: float, now: float, outcome: CycleOutcome, *, partitions: int, stalled: bool) -> None:
+        """A cycle has ended. `partitions`: how many the hub has; `stalled`: the work makes no progress."""
         over = self._told.has_passed(None, now - OVER * self._parts.settings.load_balancing_interval)
         if self._troubled and over:
             self._troubled = False
             logger.warning("dispatch cycles work again")
-        settling = outcome is Outcome.SETTLING
+        settling = outcome is CycleOutcome.SETTLING
         if settling:
             self.due = now + self._parts.settings.settle_delay
         else:
             self.due = now + pause_after(
                 self._parts.settings.load_balancing_interval, now - started, outcome, self._parts.rng
             )
-        self._tell(now - started, outcome, known, stalled=stalled)
+        self._tell(now - started, outcome, partitions, stalled=stalled)
         if settling:
             return
         with self._changed:
             self._ended += 1
             self._changed.notify_all()
 
-    def _tell(self, seconds: float, outcome: Outcome, known: int, *, stalled: bool) -> None:
+    def _tell(self, seconds: float, outcome: CycleOutcome, partitions: int, *, stalled: bool) -> None:
         settings = self._parts.settings
         self._parts.notices.publish(
             CycleEnded(
@@ -84,9 +84,9 @@ class Cycles:
                 seconds=seconds,
                 due_in=max(settings.load_balancing_interval, settings.settle_delay),
                 holds={partition: hold.trusted_until for partition, hold in self._holds.all().items()},
-                known=known,
-                settled=outcome is Outcome.IDLE and not stalled,
-                failed=outcome is Outcome.FAILED,
+                known=partitions,
+                settled=outcome is CycleOutcome.IDLE and not stalled,
+                failed=outcome is CycleOutcome.FAILED,
                 stalled=stalled,
                 stall_timeout=settings.stall_timeout,
             )

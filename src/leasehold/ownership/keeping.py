@@ -65,7 +65,7 @@ class Keeping:
             return
         records = []
         for hold in leaving.values():
-            step = owner_step(asked=bool(hold.asked_by) and not hold.error, drained=True)
+            step = owner_step(has_asker=bool(hold.asked_by) and not hold.error, drained=True)
             successor = hold.asked_by if step is HandOverStep.HAND_OVER else ""
             records.append(_given_up(hold, hold.error, successor))
         given = self._parts.ownership.relinquish_ownership(records)
@@ -113,8 +113,8 @@ class Keeping:
         self.drop(self._holds.extend(renewed, since + self._parts.trust), LossReason.LAPSED)
 
 
-def _same_acquisition(one: Ownership, two: Ownership) -> bool:
-    return (one.owner_id, one.owner_level, one.nonce) == (two.owner_id, two.owner_level, two.nonce)
+def _same_acquisition(first: Ownership, second: Ownership) -> bool:
+    return (first.owner_id, first.owner_level, first.nonce) == (second.owner_id, second.owner_level, second.nonce)
 
 
 def _given_up(hold: Hold, error: str, successor: str = "") -> Ownership:

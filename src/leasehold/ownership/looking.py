@@ -19,8 +19,8 @@ from leasehold.model import OwnershipListing
 from leasehold.notices import PartitionsUnserved
 from leasehold.ownership.pace import OVER
 from leasehold.ownership.parts import InstanceParts
-from leasehold.ownership.skipping import Skipping
 from leasehold.ownership.store_doubt import StoreDoubt
+from leasehold.ownership.unusable_records import Skipping
 from leasehold.stores.base import KnowsNamesakes
 from leasehold.told import Told
 

@@ -38,7 +38,7 @@ class _Calls:
         self,
         operation: str,
         call: Callable[[], T],
-        asked: Sized = (),
+        request: Sized = (),
         done: Callable[[T], int] = lambda answer: 0,
     ) -> T:
         """What the call returns, or raises, told."""
@@ -47,10 +47,10 @@ class _Calls:
             answer = call()
         except BaseException as error:
             taken = self._clock.monotonic() - started
-            self._notices.publish(StoreCalled(operation, taken, len(asked), 0, type(error).__name__))
+            self._notices.publish(StoreCalled(operation, taken, len(request), 0, type(error).__name__))
             raise
         taken = self._clock.monotonic() - started
-        self._notices.publish(StoreCalled(operation, taken, len(asked), done(answer)))
+        self._notices.publish(StoreCalled(operation, taken, len(request), done(answer)))
         return answer
 
 

@@ -51,8 +51,8 @@ class Membership:
         self._first_look: float | None = None
         self._namesakes: set[str] = set()
 
-    def announcement(self, mine: int) -> Presence:
-        """What the others are told: no room for more than the `mine` that are mine, while I cannot or must not acquire.
+    def announcement(self, own_count: int) -> Presence:
+        """What the others are told: no room for more than my `own_count`, while I cannot or must not acquire.
 
         So they take the rest of my share. What is mine by record, and not held, I shall have again when I can.
         """
@@ -61,7 +61,7 @@ class Membership:
         if not (self.full or self.unable):
             return self._presence
         maximum = self._presence.maximum
-        return replace(self._presence, maximum=mine if maximum is None else min(mine, maximum))
+        return replace(self._presence, maximum=own_count if maximum is None else min(own_count, maximum))
 
     def nothing_taken(self) -> Presence:
         """The announcement of one that is there and takes nothing."""

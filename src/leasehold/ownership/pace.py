@@ -16,7 +16,7 @@ OVER = 2.0
 """Intervals after which a trouble is over that has not come back. A healthy instance runs a cycle in each of them."""
 
 
-class Outcome(Enum):
+class CycleOutcome(Enum):
     """What a dispatch cycle came to."""
 
     SETTLING = "announced, and waiting for others to be so"
@@ -27,12 +27,12 @@ class Outcome(Enum):
     IDLE = "nothing to do"
 
 
-def pause_after(interval: float, spent: float, outcome: Outcome, rng: Random) -> float:
+def pause_after(interval: float, spent: float, outcome: CycleOutcome, rng: Random) -> float:
     """Seconds to wait before the next cycle; `spent` is how long this one took."""
-    if outcome is Outcome.WON:
+    if outcome is CycleOutcome.WON:
         return 0.0
-    if outcome is Outcome.DOUBTED:
+    if outcome is CycleOutcome.DOUBTED:
         # Later than those that live can be back: after a failure they come back after a quarter of it.
         return interval * (0.3 + 0.2 * rng.random())
-    soon = 0.25 if outcome in (Outcome.ASKING, Outcome.FAILED) else 1.0
+    soon = 0.25 if outcome in (CycleOutcome.ASKING, CycleOutcome.FAILED) else 1.0
     return max(0.0, soon * interval * (1 - JITTER * rng.random()) - spent)

@@ -52,11 +52,11 @@ from leasehold.ownership.looking import Sight
 from leasehold.ownership.measuring import measured_checkpoints, measured_ownership
 from leasehold.ownership.membership import Membership
 from leasehold.ownership.mending import Mending
-from leasehold.ownership.pace import Outcome
+from leasehold.ownership.pace import CycleOutcome
 from leasehold.ownership.parts import InstanceParts
 from leasehold.ownership.purpose import Purpose
 from leasehold.ownership.recording import Recording
-from leasehold.ownership.skipping import Skipping
+from leasehold.ownership.unusable_records import Skipping
 from leasehold.runtime import Runtime
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
@@ -277,11 +277,11 @@ class PartitionManager:
         """
         started = self._parts.clock.monotonic()
         self._cycles.begin()
-        outcome = Outcome.FAILED
+        outcome = CycleOutcome.FAILED
         try:
             self._sight.check_names()
             outcome = self._cycle() if self._settled() else self._announce()
-            self._worked = self._worked or outcome is not Outcome.SETTLING
+            self._worked = self._worked or outcome is not CycleOutcome.SETTLING
         except (StoreError, HubError, SinkError) as error:
             if isinstance(error, StoreError):
                 self._sight.suspect_store()
@@ -296,8 +296,8 @@ class PartitionManager:
         finally:
             self._attaching.keep_only(self._holds.names())
             known = len(self._sight.partition_ids)
-            self._cycles.end(started, self._parts.clock.monotonic(), outcome, known=known, stalled=self._hangs())
-        return outcome is Outcome.WON
+            self._cycles.end(started, self._parts.clock.monotonic(), outcome, partitions=known, stalled=self._hangs())
+        return outcome is CycleOutcome.WON
 
     def relinquish(self, errors: Mapping[str, str] | None = None) -> None:
         """Give up everything held, as far as the store can be reached; what cannot be given up expires.
@@ -313,13 +313,13 @@ class PartitionManager:
     def _settled(self) -> bool:
         return self._announced or not (self.settings.settle_delay and self._parts.ownership.features.presence)
 
-    def _announce(self) -> Outcome:
+    def _announce(self) -> CycleOutcome:
         self._sight.find_partitions()  # who does not know them cannot serve a share
         self._parts.ownership.renew_ownership([], self._announcement())
         self._announced = True
-        return Outcome.SETTLING
+        return CycleOutcome.SETTLING
 
-    def _cycle(self) -> Outcome:
+    def _cycle(self) -> CycleOutcome:
         self._keeping.drop(self._holds.lapsed(), LossReason.LAPSED)
         self._keeping.write_down_leaving()
         if self._hangs():
@@ -339,24 +339,24 @@ class PartitionManager:
         view = self._sight.view(listing, self._me())
         self._mine = len(view.held) + len(view.reclaimable)
         if stranger or self._sight.in_doubt(view, holding=bool(self._holds.names())):
-            return Outcome.DOUBTED
+            return CycleOutcome.DOUBTED
         self._asking.hear(listing, view)
         self._sight.report_unserved(view)
         waiting, claimed = self._act(view, listing)
         self._just_started = self._just_started and self._membership.unable
         if won or claimed:
-            return Outcome.WON
-        return Outcome.ASKING if waiting else Outcome.IDLE
+            return CycleOutcome.WON
+        return CycleOutcome.ASKING if waiting else CycleOutcome.IDLE
 
     def _hangs(self) -> bool:
         return self._parts.clock.monotonic() - self._last_progress > self.settings.stall_timeout
 
-    def _stall(self) -> Outcome:
+    def _stall(self) -> CycleOutcome:
         """The work hangs: hold nothing, and tell the others once that I take nothing; then let all of it expire."""
         if held := self._holds.all():
             self._keeping.drop(held, LossReason.STALLED)
             self._parts.ownership.renew_ownership([], self._membership.nothing_taken())
-        return Outcome.IDLE
+        return CycleOutcome.IDLE
 
     def _announcement(self) -> Presence:
         return self._membership.announcement(max(len(self._holds.names()), self._mine))

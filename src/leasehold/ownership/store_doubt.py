@@ -31,11 +31,11 @@ class StoreDoubt:
         """Give each owner the time for one more cycle: it may not have been able to renew."""
         self._suspected_until = now + self._cycle + self._request_timeout
 
-    def listed(self, asked: float, answered: float) -> bool:
+    def listed(self, asked_at: float, answered_at: float) -> bool:
         """Note a listing. Returns whether it shows that the store, or this process, was away: too late, or too slow."""
-        since, self._last_listing = self._last_listing, answered
-        paused = since is not None and asked - since > 2 * self._cycle + self._request_timeout
-        return paused or answered - asked > self._request_timeout
+        since, self._last_listing = self._last_listing, answered_at
+        paused = since is not None and asked_at - since > 2 * self._cycle + self._request_timeout
+        return paused or answered_at - asked_at > self._request_timeout
 
     def look_again(self, view: View, holding: bool) -> tuple[bool, bool]:
         """Whether to look again before claiming, and whether the second look has shown that the store was away.

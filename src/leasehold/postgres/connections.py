@@ -256,13 +256,13 @@ class Connections:
             mine.slots.release()
 
     @staticmethod
-    def _idle(mine: _Process) -> Connection | None:
+    def _idle(process: _Process) -> Connection | None:
         """A connection that nobody uses and that the server has not closed, as far as can be seen from here."""
         while True:
-            with mine.lock:
-                if not mine.idle:
+            with process.lock:
+                if not process.idle:
                     return None
-                connection = mine.idle.pop()
+                connection = process.idle.pop()
             if not readable(connection.fileno(), 0.0):  # what an idle connection has to read is a farewell
                 return connection
             connection.close()
@@ -339,11 +339,11 @@ class Connections:
         remedy = (self._lacking(said) if is_denied(error) else "") or remedy_of(error)
         return self._errors.broken(f"{self.shown}: {said}{f'. {remedy}' if remedy else ''}", verdict=verdict_on(error))
 
-    def _lacking(self, said: str) -> str:
+    def _lacking(self, text: str) -> str:
         """The right that this user lacks, as far as the server can be asked."""
         deadline = time.monotonic() + self.timeout
         with suppress(psycopg.Error, LeaseholdError, _DeadlineMissed), self._connection(deadline) as connection:
-            return lacking(connection, connection.schema, said)
+            return lacking(connection, connection.schema, text)
         return ""
 
 

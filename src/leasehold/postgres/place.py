@@ -126,16 +126,16 @@ def _check_usable(connection: psycopg.Connection[Any], shown: str, schema: str) 
         raise UsageError(f"{shown}: this user may not use the schema {schema}. GRANT USAGE ON SCHEMA, or name another")
 
 
-def place_among(found: Sequence[_Found], shown: str, *, named: bool = False) -> str:
+def place_among(rows: Sequence[_Found], shown: str, *, named: bool = False) -> str:
     """The place, from what was found in the schemas of the path, in their order; or in the one that was `named`."""
-    ours = next((row.schema for row in found if row.name is not None), None)
-    place = found[0].schema if ours is None and found else ours
+    ours = next((row.schema for row in rows if row.name is not None), None)
+    place = rows[0].schema if ours is None and rows else ours
     if place is None:
         raise UsageError(
             f"{shown}: the search path names no schema that is there and that this user may use. GRANT USAGE ON "
             "SCHEMA, or make one, and name it with ?options=-csearch_path%3DNAME"
         )
-    for row in found:
+    for row in rows:
         if row.schema == place:
             if not named:
                 _check_users(row, shown)

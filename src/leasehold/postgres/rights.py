@@ -38,9 +38,9 @@ SELECT kind || named, lacks, quote_ident(current_user) FROM told WHERE place = 1
 """
 
 
-def lacking(connection: psycopg.Connection[Any], schema: str, said: str) -> str:
-    """What this user lacks of what the server's message `said` names, and what to run; "" where nobody can tell."""
-    found = connection.execute(_ASKED, {"schema": schema, "said": said}).fetchall()
+def lacking(connection: psycopg.Connection[Any], schema: str, message: str) -> str:
+    """What this user lacks of what the server's `message` names, and what to run; "" where nobody can tell."""
+    found = connection.execute(_ASKED, {"schema": schema, "said": message}).fetchall()
     if len(found) != 1:
         return ""
     [(named, rights, user)] = found

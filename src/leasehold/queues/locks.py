@@ -111,8 +111,8 @@ class LockTimes:
             self._longest = min(self._longest, message.locked_until - message.enqueued_time)  # rule 1
         return message.locked_until - answered.wall
 
-    def _trust(self, left: float, answered: Answered) -> LockTrust:
-        lasts = min(answered.at - answered.sent + min(left, self._longest), self._longest)
+    def _trust(self, seconds: float, answered: Answered) -> LockTrust:
+        lasts = min(answered.at - answered.sent + min(seconds, self._longest), self._longest)
         lasts = max(lasts, _LEAST)
         return LockTrust(answered.sent + lasts * _MARGIN, answered.sent + lasts / 2, answered.sent)
 

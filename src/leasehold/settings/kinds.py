@@ -98,15 +98,15 @@ def choice(*words: str) -> Kind:
     def one_of(shown: Callable[[str], str]) -> str:
         return " or ".join(filter(None, (", ".join(map(shown, words[:-1])), shown(words[-1]))))
 
-    def text(given: str, name: str) -> str:
-        if given not in words:
-            raise ConfigError(name, given, one_of(str), "Give one of them" if words[1:] else "Leave it out")
-        return given
+    def text(word: str, name: str) -> str:
+        if word not in words:
+            raise ConfigError(name, word, one_of(str), "Give one of them" if words[1:] else "Leave it out")
+        return word
 
-    def key(given: Any) -> Any:
-        if given not in words:
-            raise _must(one_of(repr), given)
-        return given
+    def key(value: Any) -> Any:
+        if value not in words:
+            raise _must(one_of(repr), value)
+        return value
 
     return Kind(one_of("`{}`".format), text, key=key)
 
@@ -122,19 +122,19 @@ PIPELINE_NAME = Kind("text", _text, key=_key_name)
 def _plain(words: str, text: Read, fits: Callable[[Any], bool], *, least: int | None = None, rule: str = "") -> Kind:
     """A kind of values that stand in a file without quotes. `rule` is told of an argument that is not one."""
 
-    def value(given: Any, name: str) -> Any:
-        if fits(given) and (least is None or given >= least):
-            return given
+    def value(argument: Any, name: str) -> Any:
+        if fits(argument) and (least is None or argument >= least):
+            return argument
         if not rule:
-            return _not_taken(given, name)
-        raise ConfigError(name, given, rule, "For example 10000")
+            return _not_taken(argument, name)
+        raise ConfigError(name, argument, rule, "For example 10000")
 
-    def key(given: Any) -> Any:
-        if not fits(given):
-            raise _must(f"{words}, without quotes" if isinstance(given, str) else words, given)
-        if least is not None and given < least:
-            raise _must("greater than 0" if least else "zero or more", given)
-        return given
+    def key(argument: Any) -> Any:
+        if not fits(argument):
+            raise _must(f"{words}, without quotes" if isinstance(argument, str) else words, argument)
+        if least is not None and argument < least:
+            raise _must("greater than 0" if least else "zero or more", argument)
+        return argument
 
     return Kind(words.removeprefix("a "), text, value, key, _as_toml)
 
@@ -247,7 +247,7 @@ def _key_position(value: Any) -> Any:
 
 
 POSITION = Kind("position", Positions.parse, _position_value, _key_position)
-END_POSITION = replace(POSITION, text=partial(Positions.parse, others=LATEST))
+END_POSITION = replace(POSITION, text=partial(Positions.parse, fallback=LATEST))
 """Where reading ends: partitions that are not named are read to their end, as they are where no end is given."""
 OBJECT = Kind("object", _not_taken)
 """What only a program can give, and what is handed on as it is."""

@@ -19,12 +19,12 @@ def option_name(name: str) -> str:
     return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
-def nearest(name: str, known: Iterable[str], *, behind: str = "") -> str:
+def nearest(name: str, names: Iterable[str], *, behind: str = "") -> str:
     """ "Did you mean …?" with the nearest of the known names, in any case of letters, and `behind` after it.
 
     Empty where no known name is near.
     """
-    by_lower = {one.lower(): one for one in known}
+    by_lower = {one.lower(): one for one in names}
     close = difflib.get_close_matches(name.lower(), by_lower, 1)
     return f"Did you mean {by_lower[close[0]]}{behind}?" if close else ""
 

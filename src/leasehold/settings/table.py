@@ -40,7 +40,7 @@ from leasehold.settings.kinds import (
 from leasehold.settings.names import nearest, option_name
 
 
-class Place(Flag):
+class SettingPlace(Flag):
     """Where a setting may be written: as an option of the source, an argument of `MicroBatches`, a key of a file."""
 
     OPTION = auto()
@@ -48,7 +48,7 @@ class Place(Flag):
     KEY = auto()
 
 
-OPTION, ARGUMENT, KEY = Place.OPTION, Place.ARGUMENT, Place.KEY
+OPTION, ARGUMENT, KEY = SettingPlace.OPTION, SettingPlace.ARGUMENT, SettingPlace.KEY
 ANYWHERE = OPTION | ARGUMENT | KEY
 REQUIRED = object()
 """The default of a setting that has none."""
@@ -65,12 +65,12 @@ class Setting:
     kind: Kind
     default: Any
     meaning: str
-    places: Place
+    places: SettingPlace
     section: str = ""
-    elsewhere: Mapping[Place, Any] = field(default_factory=dict)
+    elsewhere: Mapping[SettingPlace, Any] = field(default_factory=dict)
     shown: str = ""
 
-    def default_at(self, place: Place) -> Any:
+    def default_at(self, place: SettingPlace) -> Any:
         """The default in one place."""
         return self.elsewhere.get(place, self.default)
 
@@ -210,9 +210,9 @@ SECTIONS: Mapping[str, Mapping[str, Setting]] = {
 """Keys of a pipeline file by section; `[spark]` takes any, and has no rows."""
 
 
-def find(name: str, known: Mapping[str, Setting], what: str, value: object) -> Setting:
-    """The setting of this name, `what` of which there are the `known` ones. Raises `ConfigError` with the nearest."""
-    if name in known:
-        return known[name]
-    rule = f"not {what}; there are {', '.join(sorted(known))}"
-    raise ConfigError(name, value, rule, nearest(name, known) or "Leave it out")
+def find(name: str, settings: Mapping[str, Setting], what: str, value: object) -> Setting:
+    """The setting of this name among `settings`, each of which is `what`. Raises `ConfigError` with the nearest."""
+    if name in settings:
+        return settings[name]
+    rule = f"not {what}; there are {', '.join(sorted(settings))}"
+    raise ConfigError(name, value, rule, nearest(name, settings) or "Leave it out")

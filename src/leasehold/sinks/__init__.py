@@ -14,7 +14,7 @@ from leasehold.backends import load_backend
 from leasehold.config import check_seconds
 from leasehold.sinks.base import Sink, TableContents, TellsContents
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange, TableSpec
 
 if TYPE_CHECKING:
     from leasehold.sinks.rules.batch import Batch

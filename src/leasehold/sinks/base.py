@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

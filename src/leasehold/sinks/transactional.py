@@ -41,7 +41,7 @@ from leasehold.sinks.rules.columns import qualified
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of, unordered_rows
-from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold.sinks.transactions import EachRowNeeded, TableTransaction
 
 logger = logging.getLogger(__name__)
@@ -259,7 +259,7 @@ class TransactionalSink(ABC, Generic[T]):
 
     def _check_set(self, transaction: T, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
         """The watermarks of `hub`, after a look whether those of these partitions may be set at these levels."""
-        transaction.lock_watermarks([], others=True)
+        transaction.lock_watermarks([], whole_table=True)
         self._check_reader(transaction, [hub])
         marks = transaction.watermarks([hub])
         stored = {partition: mark for (_, partition), mark in marks.items()}
@@ -298,7 +298,7 @@ class TransactionalSink(ABC, Generic[T]):
         ranges = [stretch.range for stretch in arrangement.stretches]
         hubs = sorted({each.hub for each in ranges})
         self._check_reader(transaction, hubs)
-        transaction.lock_watermarks({each.lane for each in ranges}, others=batch.ranges is None)
+        transaction.lock_watermarks({each.lane for each in ranges}, whole_table=batch.ranges is None)
         stored = transaction.watermarks(hubs)
         new = all(mark.sequence_number == BEFORE_FIRST for mark in stored.values())
         if new and (queue := transaction.queue_beside()) is not None:

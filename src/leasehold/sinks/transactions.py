@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from leasehold.sinks.rules.fence import Lane, Plan, Watermark
+from leasehold.sinks.rules.fence import FencePlan, Lane, Watermark
 from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder
 
 if TYPE_CHECKING:
@@ -157,8 +157,8 @@ class TableTransaction(WritesBeside, Protocol):
         """A queue whose messages fill the table."""
         ...
 
-    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
-        """Keep these watermarks from changing, also those that are missing; with `others` all that the table has."""
+    def lock_watermarks(self, lanes: Collection[Lane], *, whole_table: bool = False) -> None:
+        """Keep these watermarks from changing, missing ones too; with `whole_table` all that the table has."""
         ...
 
     def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]:
@@ -177,7 +177,9 @@ class TableTransaction(WritesBeside, Protocol):
         """Check the table for rows of this schema, and make what is missing. Raises `SchemaMismatch`."""
         ...
 
-    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float, *, each_row: bool) -> Outcome:
+    def write(
+        self, batch: Batch, kept: Kept, plan: FencePlan, order: TableOrder, now: float, *, each_row: bool
+    ) -> Outcome:
         """Write the rows of `batch` that are kept, rejected events and the memory of keys, after `fit`.
 
         `now` is the time, in seconds since 1970, that rejected events are marked with. Unless `each_row` is asked for,

@@ -29,7 +29,7 @@ from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.remembered_order import unordered_rows
 from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import with_levels
-from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.failures import sort_failure
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.session.empty import no_rows, opaque

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.batch_transform import BatchTransform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

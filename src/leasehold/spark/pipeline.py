@@ -32,7 +32,7 @@ from leasehold.notices import Notices
 from leasehold.operations.clearing import Clearing
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
-from leasehold.sinks.rules.table import BatchResult, Totals
+from leasehold.sinks.rules.table_spec import BatchResult, Totals
 from leasehold.spark.handlers.of_file import HandledOfFile
 from leasehold.spark.loop.engine import BatchFailed, Engine
 from leasehold.spark.loop.evaluation import Evaluated, Evaluation
@@ -42,7 +42,7 @@ from leasehold.spark.loop.runner import BatchRunner
 from leasehold.spark.loop.settings import LoopSettings, loop_settings
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.loop.warming import WarmUp
-from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import CARRIED, reads_for
 from leasehold.spark.plan.starting import check_start

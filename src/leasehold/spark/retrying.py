@@ -19,14 +19,14 @@ from py4j.protocol import Py4JError
 from leasehold.errors import PipelineFailed
 from leasehold.hubs import open_hub
 from leasehold.model import EventRange
-from leasehold.operations.rejected import Lost, Recomputed
+from leasehold.operations.rejected import LostEvent, Recomputed
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import event_ids, events_of_hub, kept_events, whole_rows, with_levels
 from leasehold.spark.loop.poison import halves
-from leasehold.spark.plan.batch import BatchTransform
+from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.failures import FailureKind, sort_failure
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.session.opening import open_session
@@ -81,7 +81,7 @@ class Retransform:
             with suppress(Py4JError, ConnectionError):
                 self._spark.stop()
 
-    def __call__(self, rows: Sequence[RejectedRow]) -> Iterator[Recomputed | Lost]:
+    def __call__(self, rows: Sequence[RejectedRow]) -> Iterator[Recomputed | LostEvent]:
         """What the transform makes of the events of these rows, in pieces of whole events."""
         events = dict.fromkeys(row.event for row in rows)
         whole = whole_rows(rows, self._used)
@@ -89,7 +89,7 @@ class Retransform:
         if missing := [event for event in events if event not in whole]:
             found = pa.concat_tables([found, events_of_hub(self._hub, missing)])
         there = set(event_ids(found))
-        yield from (Lost(event, self._why_lost(event)) for event in events if event not in there)
+        yield from (LostEvent(event, self._why_lost(event)) for event in events if event not in there)
         if not there:
             return
         levels = {name: mark.owner_level for name, mark in self._table.watermarks(self._hub.identity).items()}

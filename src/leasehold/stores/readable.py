@@ -84,24 +84,24 @@ def listing(
     owned: Iterable[Ownership | Unreadable],
     as_of: float,
     present: Iterable[Presence | Unreadable] = (),
-    asked: Iterable[Ask | Unreadable] = (),
+    asks: Iterable[Ask | Unreadable] = (),
 ) -> OwnershipListing:
-    """A listing of what could be read of `owned`, `present` and `asked`, with what could not beside it.
+    """A listing of what could be read of `owned`, `present` and `asks`, with what could not beside it.
 
     `as_of` is the store's own time at which they were read.
     """
     unreadable: list[Unreadable] = []
 
-    def readable(some: Iterable[R | Unreadable]) -> tuple[R, ...]:
+    def readable(records: Iterable[R | Unreadable]) -> tuple[R, ...]:
         good = []
-        for one in some:
+        for one in records:
             if isinstance(one, Unreadable):
                 unreadable.append(one)
             else:
                 good.append(one)
         return tuple(good)
 
-    return OwnershipListing(readable(owned), as_of, readable(present), readable(asked), tuple(unreadable))
+    return OwnershipListing(readable(owned), as_of, readable(present), readable(asks), tuple(unreadable))
 
 
 def read_binding(

@@ -23,27 +23,27 @@ class Skipped:
         self._lock = threading.Lock()
         self._told: set[tuple[ConsumerGroup, str]] = set()
 
-    def left(self, found: Iterable[Checkpoint | Unreadable]) -> list[Checkpoint]:
+    def left(self, checkpoints: Iterable[Checkpoint | Unreadable]) -> list[Checkpoint]:
         """Those that could be read."""
         left = []
-        for one in found:
+        for one in checkpoints:
             if isinstance(one, Unreadable):
                 self.tell(one)
             else:
                 left.append(one)
         return left
 
-    def tell(self, one: Unreadable) -> None:
+    def tell(self, record: Unreadable) -> None:
         """Say that this one cannot be read, if it has not been said."""
         with self._lock:
-            told = (one.group, one.name) in self._told
-            self._told.add((one.group, one.name))
+            told = (record.group, record.name) in self._told
+            self._told.add((record.group, record.name))
         if not told:
             logger.warning(
                 "%s: the checkpoint of partition %s of %s cannot be read (%s): nobody takes the partition until "
                 "somebody has said where to go on, with `leasehold checkpoints set`",
                 self._where,
-                one.name,
-                one.group,
-                one.reason,
+                record.name,
+                record.group,
+                record.reason,
             )

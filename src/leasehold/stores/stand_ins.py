@@ -79,9 +79,9 @@ class FixedShare(MemoryStore):
     def __repr__(self) -> str:
         return f"the fixed share {', '.join(self._wanted)}"
 
-    def left(self, known: Collection[str]) -> tuple[str, ...]:
+    def left(self, partitions: Collection[str]) -> tuple[str, ...]:
         """What is to be worked on of the partitions that the hub has. Raises `ConfigError` for one that it has not."""
-        check_known(self._wanted, known)
+        check_known(self._wanted, partitions)
         with self._guard:
             return tuple(one for one in self._wanted if one not in self._lost)
 
@@ -114,10 +114,12 @@ class FixedShare(MemoryStore):
         )
 
 
-def check_known(wanted: Collection[str], known: Collection[str]) -> None:
-    """Refuse partitions that the hub, whose partitions are `known`, has not. Raises `ConfigError`."""
-    if missing := [one for one in wanted if one not in known]:
-        raise ConfigError("partitions", missing, f"the hub has the partitions {', '.join(known)}", "Name some of these")
+def check_known(partitions: Collection[str], hub_partitions: Collection[str]) -> None:
+    """Refuse partitions that the hub, whose partitions are `hub_partitions`, has not. Raises `ConfigError`."""
+    if missing := [one for one in partitions if one not in hub_partitions]:
+        raise ConfigError(
+            "partitions", missing, f"the hub has the partitions {', '.join(hub_partitions)}", "Name some of these"
+        )
 
 
 class WatchedCheckpoints:
@@ -157,7 +159,7 @@ class WatchedCheckpoints:
     def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
         self._checkpoints.rebind_pipeline(group, binding)
 
-    def _watched(self, found: list[Checkpoint]) -> list[Checkpoint]:
-        for one in found:
+    def _watched(self, checkpoints: list[Checkpoint]) -> list[Checkpoint]:
+        for one in checkpoints:
             self._share.seen(one.partition, one.owner_level)
-        return found
+        return checkpoints

@@ -36,9 +36,9 @@ class Component:
         """Those that are not `there`."""
         return [name for name in self.tables if name not in there]
 
-    def makings(self, wanted: Iterable[str]) -> list[str]:
+    def makings(self, tables: Iterable[str]) -> list[str]:
         """The statements that make these tables."""
-        names = set(wanted)
+        names = set(tables)
         return [statement for statement in self.statements if _about(statement) in names]
 
     def remakings(self, removed: Iterable[str]) -> list[str]:

@@ -17,7 +17,7 @@ from leasehold.balancing.sightings import Sightings
 from leasehold.errors import NotTheOwner
 from leasehold.model import Checkpoint, Ownership, OwnershipListing, Presence
 from leasehold.ownership import Hold, PartitionManager, acquisition, asking, holds, keeping, looking, partition_manager
-from leasehold.sinks.rules.fence import Admission, Plan, Range
+from leasehold.sinks.rules.fence import Admission, FencePlan, Range
 from leasehold_testkit.simulation import Instance, Make, SimulatedSink, SimulatedStore
 
 Patch = pytest.MonkeyPatch
@@ -84,7 +84,7 @@ class AgesByTheWallClock(SimulatedStore):
 
 
 class NoFence(SimulatedSink):
-    def plan(self, ranges: Sequence[Range]) -> Plan:
+    def plan(self, ranges: Sequence[Range]) -> FencePlan:
         planned = super().plan(ranges)
         everything = [Admission(one, one.first - 1) for one in ranges]
         return replace(planned, admitted=tuple(everything), refused=())
@@ -93,7 +93,7 @@ class NoFence(SimulatedSink):
 class NoWatermark(SimulatedSink):
     """Refuses lower levels, and applies again what was applied."""
 
-    def plan(self, ranges: Sequence[Range]) -> Plan:
+    def plan(self, ranges: Sequence[Range]) -> FencePlan:
         planned = super().plan(ranges)
         return replace(planned, admitted=tuple(replace(one, after=one.range.first - 1) for one in planned.admitted))
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from leasehold.backends import masked
-from leasehold.cli.checkpoints.place import Named, Opened, group_options, open_place
+from leasehold.cli.checkpoints.place import NamedGroup, Opened, group_options, open_place
 from leasehold.cli.options.logs import log_options, remark
-from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.model import BEFORE_FIRST, HIGHEST, Checkpoint, ConsumerGroup
 from leasehold.printable import counted, excerpt
 
 if TYPE_CHECKING:
-    from leasehold.cli.checkpoints.moves import Move
+    from leasehold.cli.checkpoints.moves import CheckpointMove
     from leasehold.stores.base import CheckpointStore
 
 _ONE_SOURCE = "Name one source: FILE, FOLDER, - or a URL, or --from-spark-checkpoint DIR"
@@ -48,7 +48,7 @@ def checkpoints() -> None:
 @click.argument("store")
 @group_options
 @log_options
-def export(store: str, named: Named) -> None:
+def export(store: str, named: NamedGroup) -> None:
     """Print the checkpoints of a consumer group, a JSON object a line. A store that is not there is not made.
 
     \b
@@ -103,7 +103,7 @@ def export(store: str, named: Named) -> None:
 def import_(
     store: str,
     source: str | None,
-    named: Named,
+    named: NamedGroup,
     format_name: str,
     kafka_group: str | None,
     spark_folder: Path | None,
@@ -169,7 +169,7 @@ def set_(
     store: str,
     partition: str,
     sequence_number: int,
-    named: Named,
+    named: NamedGroup,
     offset: str | None,
     force: bool,
     output: Output,
@@ -259,7 +259,7 @@ def _stream_name(url: str) -> str:
     raise ConfigError("--from-spark-checkpoint", masked(url), "for kafka:// and eventhubs:// hubs", "Name such a hub")
 
 
-def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:
+def _write(store: CheckpointStore, moves: list[CheckpointMove], output: Output) -> None:
     """Write all moves, or none if one of them is refused."""
     refused = [move for move in moves if move.refused]
     if refused:
@@ -292,7 +292,7 @@ def _write(store: CheckpointStore, moves: list[Move], output: Output) -> None:
     ]
     groups = sorted({str(move.after.group) for move in moves})
     summary = f"{counted(len(moves), 'checkpoint')} written for {', '.join(map(excerpt, groups))}"
-    output.show(Result(summary, {"groups": groups}, Table("partitions", _COLUMNS, rows)))
+    output.show(Result(summary, {"groups": groups}, ResultTable("partitions", _COLUMNS, rows)))
 
 
 def _in_order(checkpoint: Checkpoint) -> tuple[str, bool, int, str]:

@@ -23,7 +23,7 @@ Places = Mapping[str, PartitionProperties]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class CheckpointMove:
     """One partition's checkpoint: what is there, what is to be written, and why that is refused (`""`: it is not).
 
     `impossible`: it is refused even when it is forced.
@@ -36,40 +36,42 @@ class Move:
 
 
 def plan_moves(
-    stored: Sequence[Checkpoint], wanted: Sequence[Checkpoint], *, force: bool, hub: Places | None = None
-) -> list[Move]:
+    stored: Sequence[Checkpoint], targets: Sequence[Checkpoint], *, force: bool, hub: Places | None = None
+) -> list[CheckpointMove]:
     """What to write for each checkpoint that is wanted; `hub` is what the hub of all of them has, if that is known."""
     there = {(one.group, one.partition): one for one in stored}
-    return [_move(there.get((one.group, one.partition)), one, force, hub) for one in wanted]
+    return [_move(there.get((one.group, one.partition)), one, force, hub) for one in targets]
 
 
-def _move(before: Checkpoint | None, wanted: Checkpoint, force: bool, hub: Places | None) -> Move:
-    if hub is not None and (why := _not_in_the_hub(wanted, hub)):
-        return Move(before, wanted, why, impossible=True)
+def _move(before: Checkpoint | None, target: Checkpoint, force: bool, hub: Places | None) -> CheckpointMove:
+    if hub is not None and (why := _not_in_the_hub(target, hub)):
+        return CheckpointMove(before, target, why, impossible=True)
     refused = ""
-    if before and wanted.owner_level < before.owner_level:
-        refused = f"owner level {wanted.owner_level} is below {before.owner_level}, which the store has"
-    elif before and wanted.sequence_number < before.sequence_number:
-        refused = f"sequence number {wanted.sequence_number} is behind {before.sequence_number}, which the store has"
-    elif hub is not None and wanted.next_sequence_number < (begin := hub[wanted.partition].begin):
+    if before and target.owner_level < before.owner_level:
+        refused = f"owner level {target.owner_level} is below {before.owner_level}, which the store has"
+    elif before and target.sequence_number < before.sequence_number:
+        refused = f"sequence number {target.sequence_number} is behind {before.sequence_number}, which the store has"
+    elif hub is not None and target.next_sequence_number < (begin := hub[target.partition].begin):
         refused = (
-            f"the hub has removed the events from {wanted.next_sequence_number} on; the first that is left is {begin}, "
+            f"the hub has removed the events from {target.next_sequence_number} on; the first that is left is {begin}, "
             f"which is what follows {begin - 1}"
         )
     if refused and force:
-        level = wanted.owner_level if before is None else before.owner_level + 1
-        wanted, refused = dataclasses.replace(wanted, owner_level=level), ""
-    if wanted.owner_level > HIGHEST:
-        return Move(before, wanted, f"the store has the highest owner level, {HIGHEST}: none is left", impossible=True)
-    return Move(before, wanted, refused)
+        level = target.owner_level if before is None else before.owner_level + 1
+        target, refused = dataclasses.replace(target, owner_level=level), ""
+    if target.owner_level > HIGHEST:
+        return CheckpointMove(
+            before, target, f"the store has the highest owner level, {HIGHEST}: none is left", impossible=True
+        )
+    return CheckpointMove(before, target, refused)
 
 
-def _not_in_the_hub(wanted: Checkpoint, hub: Places) -> str:
+def _not_in_the_hub(target: Checkpoint, hub: Places) -> str:
     """Why nobody could go on from there, `""` where somebody could."""
-    place = hub.get(wanted.partition)
+    place = hub.get(target.partition)
     if place is None:
         return f"the hub has no such partition; it has {', '.join(hub)}"
-    if wanted.next_sequence_number > place.end:
+    if target.next_sequence_number > place.end:
         last = "it is empty" if place.begin == place.end else f"its events are {place.begin} to {place.end - 1}"
-        return f"sequence number {wanted.sequence_number} is beyond what the hub has; {last}"
+        return f"sequence number {target.sequence_number} is beyond what the hub has; {last}"
     return ""

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedGroup:
     """What the options of a command say of the group. `wait` is how long to wait for what is away, in seconds."""
 
     group: str | None
@@ -79,12 +79,12 @@ class Opened:
 
 
 def group_options(command: F) -> F:
-    """The options that name a group; the command gets them as `named: Named`."""
+    """The options that name a group; the command gets them as `named: NamedGroup`."""
 
     @functools.wraps(command)
-    def collecting(**given: Any) -> Any:
-        named = Named(**{name: given.pop(name) for name in Named.__slots__})
-        return command(named=named, **given)
+    def collecting(**arguments: Any) -> Any:
+        named = NamedGroup(**{name: arguments.pop(name) for name in NamedGroup.__slots__})
+        return command(named=named, **arguments)
 
     wrapped: Any = collecting
     for option in (
@@ -103,12 +103,12 @@ def group_options(command: F) -> F:
     return decorated
 
 
-def open_place(store: str, named: Named, *, must_exist: bool = False) -> Opened:
+def open_place(store: str, named: NamedGroup, *, must_exist: bool = False) -> Opened:
     """The store at the URL, or of the pipeline file, `store`. Raises `ConfigError` for names that are at odds."""
     return named.patiently(lambda: _open(store, named, must_exist))
 
 
-def _open(store: str, named: Named, must_exist: bool) -> Opened:
+def _open(store: str, named: NamedGroup, must_exist: bool) -> Opened:
     from leasehold.hubs import open_hub
 
     if named.group and named.hub:

@@ -110,7 +110,7 @@ def _log_with(formatter: logging.Formatter, level: int) -> None:
     root.setLevel(level)
 
 
-def _log_end_of_thread(told: threading.ExceptHookArgs) -> None:
-    if told.exc_value is not None and told.exc_type is not SystemExit:
-        name = told.thread.name if told.thread else "a thread"
-        logger.error("%s has ended by an error", name, exc_info=(told.exc_type, told.exc_value, told.exc_traceback))
+def _log_end_of_thread(end: threading.ExceptHookArgs) -> None:
+    if end.exc_value is not None and end.exc_type is not SystemExit:
+        name = end.thread.name if end.thread else "a thread"
+        logger.error("%s has ended by an error", name, exc_info=(end.exc_type, end.exc_value, end.exc_traceback))

@@ -71,7 +71,7 @@ class Asked:
 def asks(*options: Callable[[Any], Any]) -> Callable[[Callable[..., object]], Any]:
     """The options that choose events, those of the command alone, and the pipeline file.
 
-    The command gets the choice as `asked`, an `Asked`, and its own options by their names.
+    The command gets the choice as `request`, an `Asked`, and its own options by their names.
     """
     choosing = (
         click.option(
@@ -87,9 +87,9 @@ def asks(*options: Callable[[Any], Any]) -> Callable[[Callable[..., object]], An
 
     def decorate(command: Callable[..., object]) -> Any:
         @functools.wraps(command)
-        def called(**given: Any) -> object:
-            fields = [name for name in Asked.__dataclass_fields__ if name in given]
-            return command(asked=Asked(**{name: given.pop(name) for name in fields}), **given)
+        def called(**arguments: Any) -> object:
+            fields = [name for name in Asked.__dataclass_fields__ if name in arguments]
+            return command(request=Asked(**{name: arguments.pop(name) for name in fields}), **arguments)
 
         decorated: Any = file_and_settings(called)
         for option in reversed((*choosing, *options)):
@@ -134,13 +134,13 @@ def open_rows(file: Path, settings: tuple[str, ...], rows_of: Callable[[Sink], R
     return pipeline, rows_of(sink)
 
 
-def check_named(some: bool, everything: bool, what: str, option: str, others: str) -> None:
-    """Refuse a change that says neither which, by `option` or the `others`, nor that all are meant, or both.
+def check_named(has_choice: bool, everything: bool, what: str, option: str, other_options: str) -> None:
+    """Refuse a change that says neither which, by `option` or `other_options`, nor that all are meant, or both.
 
     Raises `ConfigError`.
     """
-    if everything == some:
-        joined = f"{option}, {others}" if " or " in others else f"{option} or {others}"
+    if everything == has_choice:
+        joined = f"{option}, {other_options}" if " or " in other_options else f"{option} or {other_options}"
         rule = f"say either which {what}, or that all are meant"
         raise ConfigError("--all" if everything else option, None, rule, f"Give {joined}; or --all alone")
 

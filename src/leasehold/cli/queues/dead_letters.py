@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from leasehold.cli.options.selection import ListedByDefault, all_of, check_named, limit, shown_body
-from leasehold.cli.output import Column, Output, Result, Table, output_option, short
+from leasehold.cli.output import Column, Output, Result, ResultTable, output_option, short
 from leasehold.printable import counted, printable
 
 if TYPE_CHECKING:
-    from leasehold.operations.dead_letters import Done, Selection
+    from leasehold.operations.dead_letters import DeadLetterSelection, Done
     from leasehold.queues import Queue, QueueMessage
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,7 +81,7 @@ def list_(queue: str, numbers: tuple[int, ...], reason_has: str | None, limit: i
         found = listed(dead, _selection(numbers, reason_has), limit)
         url = dead.url
     records = [_record(message) for message in found]
-    table = Table("deadLetters", ROWS, [[record[column.key] for column in ROWS] for record in records])
+    table = ResultTable("deadLetters", ROWS, [[record[column.key] for column in ROWS] for record in records])
     none = f"{url} has no such dead letter" if numbers or reason_has else f"{url} has no dead letters"
     summary = f"{counted(len(found), 'dead letter')} of {url}" if found else none
     summary += f", the first {limit}" if len(found) == limit else ""
@@ -142,7 +142,7 @@ def _treat(
     reason_has: str | None,
     everything: bool,
     output: Output,
-    treat: Callable[[Queue, Selection], Done],
+    treat: Callable[[Queue, DeadLetterSelection], Done],
     what: str,
 ) -> None:
     check_named(bool(numbers or reason_has), everything, "dead letters", "--message", "--reason-has")
@@ -150,7 +150,7 @@ def _treat(
         done = treat(dead, _selection(numbers, reason_has))
     said = f"{counted(len(done.numbers), 'dead letter')} {what}"
     said += f", {len(done.left):,} that cannot be" if done.left else ""
-    table = Table("left", LEFT, [list(pair) for pair in done.left])
+    table = ResultTable("left", LEFT, [list(pair) for pair in done.left])
     facts = {"numbers": list(done.numbers)}
     output.show(Result(said, facts, table if done.left else None, () if done.left else (table,)))
 
@@ -168,10 +168,10 @@ def _opened(url: str) -> Iterator[Queue]:
         queue.close()
 
 
-def _selection(numbers: tuple[int, ...], reason_has: str | None) -> Selection:
-    from leasehold.operations.dead_letters import Selection
+def _selection(numbers: tuple[int, ...], reason_has: str | None) -> DeadLetterSelection:
+    from leasehold.operations.dead_letters import DeadLetterSelection
 
-    return Selection(frozenset(numbers) if numbers else None, reason_has)
+    return DeadLetterSelection(frozenset(numbers) if numbers else None, reason_has)
 
 
 def _record(message: QueueMessage) -> dict[str, object]:

@@ -38,9 +38,9 @@ def call_of(state: Mapping[str, Any] | None, event: EntityEvent) -> bytes:
     return _said(packed([None if state is None else dict(state), fields]))
 
 
-def read_call(said: bytes) -> tuple[dict[str, Any] | None, EntityEvent]:
+def read_call(data: bytes) -> tuple[dict[str, Any] | None, EntityEvent]:
     """What `call_of` has written."""
-    state, fields = unpacked(json.loads(said))
+    state, fields = unpacked(json.loads(data))
     return state, EntityEvent(*fields)
 
 
@@ -58,9 +58,9 @@ def failure_of(error: Reject | RaisedElsewhere) -> bytes:
     return _said(["raised", error.name, error.described, error.traced, error.after])
 
 
-def read_answer(said: bytes) -> Effects:
+def read_answer(data: bytes) -> Effects:
     """What `answer_of` has written. Raises what `failure_of` has."""
-    kind, *rest = unpacked(json.loads(said))
+    kind, *rest = unpacked(json.loads(data))
     if kind == "reject":
         raise Reject(*rest)
     if kind == "raised":
@@ -113,12 +113,12 @@ def _said(form: list[Any]) -> bytes:
     return json.dumps(form, separators=(",", ":")).encode()
 
 
-def _effect(one: Emit | Row | Gone) -> list[Any]:
-    if isinstance(one, Emit):
-        return ["Emit", one.body, one.key, dict(one.properties)]
-    if isinstance(one, Row):
-        return ["Row", one.table, dict(one.values), list(one.keys)]
-    return ["Gone", one.table, dict(one.values)]
+def _effect(effect: Emit | Row | Gone) -> list[Any]:
+    if isinstance(effect, Emit):
+        return ["Emit", effect.body, effect.key, dict(effect.properties)]
+    if isinstance(effect, Row):
+        return ["Row", effect.table, dict(effect.values), list(effect.keys)]
+    return ["Gone", effect.table, dict(effect.values)]
 
 
 def _read_effect(kind: str, *parts: Any) -> Emit | Row | Gone:

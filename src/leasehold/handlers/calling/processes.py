@@ -136,11 +136,11 @@ class HandlerProcesses:
             process.end()
         self._end_those(lambda place, process: True)
 
-    def _begun(self, said: bytes) -> _Process | None:
+    def _begun(self, data: bytes) -> _Process | None:
         """A process that has begun with the call; None if one that was idle has ended before."""
         process = self._taken()
         try:
-            return process if process.begin(said, self._timeout) else None
+            return process if process.begin(data, self._timeout) else None
         except BaseException:
             process.end()
             raise
@@ -151,20 +151,20 @@ class HandlerProcesses:
             return None
         return max(PATIENCE, SLOW * self._mean)
 
-    def _resumed(self, place: _Place, said: bytes) -> tuple[_Process | None, bool]:
+    def _resumed(self, place: _Place, data: bytes) -> tuple[_Process | None, bool]:
         """The process that is called for this event and state already, or whether one with another state was ended."""
         self._forget_forked()
         with self._lock:
             before, process = self._going.pop(place, (b"", None))
-        if process is None or before == said:
+        if process is None or before == data:
             return process, False
         process.end()
         return None, True
 
-    def _let_go_on(self, place: _Place, said: bytes, process: _Process) -> None:
+    def _let_go_on(self, place: _Place, data: bytes, process: _Process) -> None:
         self._end_those(lambda place, process: process.is_overdue)  # nobody has come back to those
         with self._lock:
-            self._going[place] = said, process
+            self._going[place] = data, process
 
     def _end_those(self, which: Callable[[_Place, _Process], bool]) -> None:
         self._forget_forked()
@@ -263,7 +263,7 @@ class _Process:
                 "this program's errors says why"
             ) from error
 
-    def begin(self, said: bytes, timeout: float) -> bool:
+    def begin(self, data: bytes, timeout: float) -> bool:
         """Send a call. False if the process has ended before it began with it, and is of no use any more.
 
         Raises `RaisedElsewhere`.
@@ -271,7 +271,7 @@ class _Process:
         self._timeout, self._until = timeout, time.monotonic() + timeout
         self._calls.settimeout(timeout)
         try:
-            send(self._calls, said)
+            send(self._calls, data)
             return receive(self._calls) == BEGUN
         except TimeoutError:
             raise timed_out(timeout, self._asked_where()) from None

@@ -56,9 +56,9 @@ def main(calls: int, lifeline: int, where: int) -> None:
             drop_unread_output()
 
 
-def send(to: socket.socket, said: bytes) -> None:
+def send(to: socket.socket, data: bytes) -> None:
     """Send a message."""
-    to.sendall(_LENGTH.pack(len(said)) + said)
+    to.sendall(_LENGTH.pack(len(data)) + data)
 
 
 def receive(source: socket.socket) -> bytes:

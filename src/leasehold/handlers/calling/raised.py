@@ -83,7 +83,7 @@ def name_of(error: BaseException | None) -> str:
     return error.name if isinstance(error, RaisedElsewhere) else type(error).__name__
 
 
-def text(said: str, longest: int = _LONGEST_TRACEBACK) -> str:
+def text(words: str, longest: int = _LONGEST_TRACEBACK) -> str:
     """The text as every database takes it: of a traceback the end, of anything shorter the beginning."""
-    kept = said[-longest:] if longest == _LONGEST_TRACEBACK else said[:longest]
+    kept = words[-longest:] if longest == _LONGEST_TRACEBACK else words[:longest]
     return kept.encode(errors="replace").decode()

@@ -101,10 +101,10 @@ class LeftBehind:
         return due and sign != before
 
 
-def concerns(partition: str, lane: Lane, mine: Collection[str]) -> bool:
-    """Rule 1, for the owner of `partition`; `mine` are this hub's partitions that have a watermark."""
+def concerns(partition: str, lane: Lane, partitions: Collection[str]) -> bool:
+    """Rule 1, for the owner of `partition`; `partitions` are this hub's partitions that have a watermark."""
     _, name = lane
-    return partition == (name if name in mine else min(mine, default=partition))
+    return partition == (name if name in partitions else min(partitions, default=partition))
 
 
 def sign_of(mark: Watermark, waiting: Mapping[Any, float], unsent: int | None = None) -> Sign | None:

@@ -32,7 +32,7 @@ from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.features import OUTBOX, offered
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.parking import Parking
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 
 logger = logging.getLogger(__name__)
 
@@ -269,13 +269,13 @@ class TriesParked(ABC):
                 self._say_stuck(batch, lane, str(error))
 
     def _waiting_there(
-        self, left: LeftBehind, place: ReadBatch, mark: Watermark
+        self, left_behind: LeftBehind, place: ReadBatch, mark: Watermark
     ) -> tuple[Sign | None, list[Key], bool]:
         """The sign of a left partition, which of its entities are due, the longest first, and whether it has emitted
         what is not sent."""
         lane, now = (place.hub, place.partition), self._clock.wall()
         found = self._parks.parked_entities(*lane).items()
-        waiting = {key: at for key, at in found if at < math.inf and (lane, key) not in left.refused}
+        waiting = {key: at for key, at in found if at < math.inf and (lane, key) not in left_behind.refused}
         self._of(place).waiting = None  # to be read again
         due = sorted((at, key) for key, at in waiting.items() if at <= now)
         first = [] if self._outbox is None else self._outbox.waiting(*lane, 1, 1)

@@ -44,12 +44,12 @@ from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDiscon
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
 from leasehold.hubs.event_hubs.events import Message, batch_of, joined, number_of, offset_in, without_gaps
-from leasehold.hubs.event_hubs.kept import KeptReceivers, Reader
+from leasehold.hubs.event_hubs.kept_receivers import KeptReceivers, Reader
 from leasehold.hubs.event_hubs.known_offsets import KnownOffsets
 from leasehold.hubs.event_hubs.receiver import Receiver
-from leasehold.hubs.event_hubs.sender import Sender
+from leasehold.hubs.event_hubs.sender import EventHubSender
 from leasehold.hubs.event_hubs.times import first_times
-from leasehold.hubs.event_hubs.url import Address, read_url, without_secrets
+from leasehold.hubs.event_hubs.url import EventHubAddress, read_url, without_secrets
 from leasehold.hubs.resolving import resolved
 from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties
 
@@ -76,14 +76,14 @@ def open_event_hub(url: str, base: Path) -> EventHub:
 class EventHub:
     """An event hub: all that `Hub` promises. `patience` is how long, in seconds, a read waits for an event."""
 
-    def __init__(self, address: Address, *, patience: float = _PATIENCE) -> None:
+    def __init__(self, address: EventHubAddress, *, patience: float = _PATIENCE) -> None:
         self._address = address
         self._patience = patience
         self._lock = threading.Lock()
         self._kept = KeptReceivers(address)
         self._offsets = KnownOffsets()
         self._ends: dict[str, int] = {}
-        self._sender: Sender | None = None
+        self._sender: EventHubSender | None = None
         with self._errors():
             self._asking: Any = address.client(
                 EventHubConsumerClient, consumer_group=address.consumer_group, retry_total=_QUESTIONS_AGAIN
@@ -243,7 +243,7 @@ class EventHub:
             self._check(partition)
         with self._lock, self._errors():
             if self._sender is None:
-                self._sender = Sender(self._address)
+                self._sender = EventHubSender(self._address)
         with self._errors():
             return self._sender.send(events, partition, self._known)
 
@@ -376,12 +376,12 @@ class EventHub:
             raise ConfigError("hub", self.url, without_secrets(error), "Correct the URL or the connection") from None
 
 
-def _place(found: dict[str, Any]) -> PartitionProperties:
+def _place(properties: dict[str, Any]) -> PartitionProperties:
     """Begin and end. An empty partition begins where it ends, also when retention has emptied it."""
-    end = found["last_enqueued_sequence_number"] + 1
-    begin = end if found["is_empty"] else found["beginning_sequence_number"]
-    last = None if found["is_empty"] else found["last_enqueued_time_utc"].timestamp()
-    return PartitionProperties(found["id"], begin, end, last)
+    end = properties["last_enqueued_sequence_number"] + 1
+    begin = end if properties["is_empty"] else properties["beginning_sequence_number"]
+    last = None if properties["is_empty"] else properties["last_enqueued_time_utc"].timestamp()
+    return PartitionProperties(properties["id"], begin, end, last)
 
 
 def _at_once(ask: Callable[[str], T], names: Sequence[str]) -> list[T]:

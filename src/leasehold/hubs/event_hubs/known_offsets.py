@@ -14,9 +14,9 @@ MOST = 256
 class KnownOffsets:
     """The offsets that one hub knows."""
 
-    def __init__(self, known: dict[str, dict[int, str]] | None = None) -> None:
+    def __init__(self, offsets: dict[str, dict[int, str]] | None = None) -> None:
         self._lock = threading.Lock()
-        self._known = known or {}
+        self._known = offsets or {}
 
     def copy(self) -> KnownOffsets:
         """For a forked process."""

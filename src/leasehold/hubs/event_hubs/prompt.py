@@ -12,7 +12,7 @@ from azure.eventhub._transport._pyamqp_transport import PyamqpTransport
 from leasehold.azure.handshakes import prompt
 
 
-class PromptTransport(PyamqpTransport):
+class PromptHubTransport(PyamqpTransport):
     """What a client of azure-eventhub is given as `amqp_transport`."""
 
     @staticmethod

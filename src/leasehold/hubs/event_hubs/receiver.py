@@ -32,7 +32,7 @@ from leasehold.errors import HubUnavailable
 from leasehold.hubs.event_hubs.decoding import decode
 from leasehold.hubs.event_hubs.events import Message, number_of
 from leasehold.hubs.event_hubs.read_ahead import ReadAhead
-from leasehold.hubs.event_hubs.url import Address, without_secrets
+from leasehold.hubs.event_hubs.url import EventHubAddress, without_secrets
 
 _BATCHES, _BATCH_EVENTS = 2, 300
 _GLANCE = 0.2
@@ -58,7 +58,7 @@ class Receiver:
 
     def __init__(
         self,
-        address: Address,
+        address: EventHubAddress,
         partition: str,
         start: int | datetime | str,
         owner_level: int | None = None,

@@ -24,7 +24,7 @@ from leasehold.backoff import Backoff
 from leasehold.errors import SchemaMismatch
 from leasehold.hubs.event_hubs.events import to_send
 from leasehold.hubs.event_hubs.together import Lane, send_together
-from leasehold.hubs.event_hubs.url import Address, without_secrets
+from leasehold.hubs.event_hubs.url import EventHubAddress, without_secrets
 from leasehold.hubs.trace_context import sent_in_span
 from leasehold.model import Event
 
@@ -47,10 +47,10 @@ _Place = tuple[str, str]
 """A keyword of the client's `create_batch`, and its value."""
 
 
-class Sender:
+class EventHubSender:
     """One producer client, used by one thread at a time."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: EventHubAddress) -> None:
         self._client: Any = address.client(EventHubProducerClient)
         self._lock = threading.Lock()
         self._turn = random.randrange(1 << 16)

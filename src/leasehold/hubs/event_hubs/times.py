@@ -20,7 +20,7 @@ from typing import Any
 
 from leasehold.hubs.event_hubs.events import time_of
 from leasehold.hubs.event_hubs.receiver import Receiver
-from leasehold.hubs.event_hubs.url import Address, without_secrets
+from leasehold.hubs.event_hubs.url import EventHubAddress, without_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,9 @@ Describe = Callable[[str], dict[str, Any]]
 """The properties of a partition, as the client gives them."""
 
 
-def first_times(address: Address, describe: Describe, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
+def first_times(
+    address: EventHubAddress, describe: Describe, starts: Mapping[str, int], timeout: float
+) -> dict[str, float]:
     """By partition, the enqueued time of the first event from a number on; see `TellsTimes.enqueued_times`."""
     deadline = time.monotonic() + timeout
     looking = dataclasses.replace(address, consumer_group=address.status_group or address.consumer_group)
@@ -66,7 +68,7 @@ def first_times(address: Address, describe: Describe, starts: Mapping[str, int],
 
 
 def _first_time(
-    address: Address, place: Mapping[str, Any], partition: str, start: int, deadline: float
+    address: EventHubAddress, place: Mapping[str, Any], partition: str, start: int, deadline: float
 ) -> float | None:
     last = place["last_enqueued_sequence_number"]
     if place["is_empty"] or start > last:

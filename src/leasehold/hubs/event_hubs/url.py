@@ -22,7 +22,7 @@ from leasehold.azure.connection_strings import Strings, checked_connection_strin
 from leasehold.azure.credentials import default_credential
 from leasehold.backends import is_host, masked, unknown_option
 from leasehold.errors import ConfigError
-from leasehold.hubs.event_hubs.prompt import PromptTransport
+from leasehold.hubs.event_hubs.prompt import PromptHubTransport
 
 VARIABLE = "LEASEHOLD_EVENT_HUBS_CONNECTION_STRING"
 
@@ -48,7 +48,7 @@ _SECRETS = re.compile(
 
 
 @dataclass(frozen=True)
-class Address:
+class EventHubAddress:
     """Where a hub is and how it is reached. Its `repr` holds no secret."""
 
     namespace: str
@@ -85,7 +85,7 @@ class Address:
 
     def client(self, kind: Any, **options: Any) -> Any:
         """A producer or consumer client of azure-eventhub for this hub."""
-        options.update(transport_type=_TRANSPORTS[self.transport], amqp_transport=PromptTransport)
+        options.update(transport_type=_TRANSPORTS[self.transport], amqp_transport=PromptHubTransport)
         if self.endpoint:
             options["custom_endpoint_address"] = f"sb://{self.endpoint}"
         if self._connection_string is not None:
@@ -93,7 +93,7 @@ class Address:
         return kind(self.namespace, self.hub, credential=default_credential(_WITHOUT_STRING), **options)
 
 
-def read_url(url: str) -> Address:
+def read_url(url: str) -> EventHubAddress:
     """The address in a URL. Raises `ConfigError` and `MissingDependency`."""
     parts = urlsplit(url)
     hub = unquote(parts.path).strip("/")
@@ -116,7 +116,7 @@ def read_url(url: str) -> Address:
         raise ConfigError("fleet", fleet, f"one of {', '.join(_FLEETS)}", "Correct the hub's URL")
     string = checked_connection_string(options, os.environ, _STRINGS, namespace=namespace, entity=hub)
     group = options.get("consumer_group") or "$Default"
-    return Address(
+    return EventHubAddress(
         namespace,
         hub,
         group,

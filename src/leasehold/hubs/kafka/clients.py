@@ -178,10 +178,10 @@ def _kind(error: KafkaError) -> int | str:
     return _REFUSED_TLS if _tls_remedy(error.str()) else error.code()
 
 
-def _tls_remedy(said: str) -> str:
+def _tls_remedy(text: str) -> str:
     """What to do where client or broker refuse each other in TLS; nothing where that is not what is said."""
-    alert = _ALERT.search(said)
-    if _UNTRUSTED in said:
+    alert = _ALERT.search(text)
+    if _UNTRUSTED in text:
         return (
             "The broker's certificate is signed by nobody that this client trusts, is for another name than the one in "
             "the URL or that the broker tells, or has expired or not begun: name the authority with ssl_ca_location or "

@@ -43,7 +43,7 @@ _TURN = 0.05
 """The longest time, in seconds, for which one reader polls before it looks whether another lane is to be moved."""
 
 
-class Place(NamedTuple):
+class FetchPosition(NamedTuple):
     """From where on a partition is fetched, and the epoch of the leader that the message before is of.
 
     By the epoch the client notices that a new leader has less than was read, also where it has filled the gap since.
@@ -53,7 +53,7 @@ class Place(NamedTuple):
     epoch: int = -1
 
 
-class Lane:
+class ConsumedPartition:
     """One partition on a consumer that others may share. Nothing is fetched before `go_to`."""
 
     def __init__(self, consumer: _Shared, partition: int) -> None:
@@ -62,12 +62,12 @@ class Lane:
         self.consumer = consumer
         self._inbox: list[Message] = []
         self._bytes = 0
-        self._reached = Place(-1)  # what comes next, or would if the lane did not rest
+        self._reached = FetchPosition(-1)  # what comes next, or would if the lane did not rest
         self._rests = False
 
     def go_to(self, offset: int) -> None:
         """Fetch from here on. What had come is forgotten."""
-        self.consumer.move(self, Place(offset))
+        self.consumer.move(self, FetchPosition(offset))
 
     def rest(self) -> None:
         """Fetch nothing more before the next `go_to`. What had come is forgotten."""
@@ -98,7 +98,7 @@ class Lane:
     # For the consumer, under its lock.
 
     @property
-    def reached(self) -> Place | None:
+    def reached(self) -> FetchPosition | None:
         """Where it is fetched on; None where it is not, or rests."""
         return None if self._rests or self._reached.offset < 0 else self._reached
 
@@ -107,7 +107,7 @@ class Lane:
         """Whether there is something to take."""
         return bool(self._inbox)
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: FetchPosition) -> None:
         """Forget what there was, and go on from here."""
         self._inbox, self._bytes, self._reached, self._rests = [], 0, place, False
 
@@ -119,23 +119,23 @@ class Lane:
         self._rests = self._bytes > room and not self.waited_for
         return self._rests
 
-    def take(self) -> tuple[list[Message], Place | None]:
+    def take(self) -> tuple[list[Message], FetchPosition | None]:
         """What has come, and the place to go on from if the lane has rested."""
         taken, rested = self._inbox, self._reached if self._rests else None
         self._inbox, self._bytes, self._rests = [], 0, False
         return taken, rested
 
 
-def _after(messages: Sequence[Message], before: Place) -> Place:
+def _after(messages: Sequence[Message], before: FetchPosition) -> FetchPosition:
     """The place behind these messages of one partition."""
     for message in reversed(messages):
         error, offset = message.error(), message.offset()
         if offset is None or offset < before.offset:
             continue
         if error is None:
-            return Place(offset + 1, -1 if (epoch := message.leader_epoch()) is None else epoch)
+            return FetchPosition(offset + 1, -1 if (epoch := message.leader_epoch()) is None else epoch)
         if error.code() == KafkaError._PARTITION_EOF:
-            return Place(offset, _after([one for one in messages if one.error() is None], before).epoch)
+            return FetchPosition(offset, _after([one for one in messages if one.error() is None], before).epoch)
     return before
 
 
@@ -148,30 +148,30 @@ class _Shared:
 
     def __init__(self, client: Client[Consumer], topic: str) -> None:
         self.client = client
-        self.lanes: dict[int, Lane] = {}
+        self.lanes: dict[int, ConsumedPartition] = {}
         self.failed = False
         """Whether the client has refused something: then it is for the lanes that it has, until they leave."""
         self._topic = topic
         self._changed = threading.Condition()
         self._worked = False
-        self._moves: dict[int, Place | None] = {}
+        self._moves: dict[int, FetchPosition | None] = {}
         self._assigned: set[int] = set()
 
-    def enter(self, lane: Lane) -> None:
+    def enter(self, lane: ConsumedPartition) -> None:
         with self._changed:
             self.lanes[lane.partition] = lane
 
-    def leave(self, lane: Lane) -> None:
+    def leave(self, lane: ConsumedPartition) -> None:
         with self._changed:
             del self.lanes[lane.partition]
             self._moves[lane.partition] = None
 
-    def move(self, lane: Lane, place: Place | None) -> None:
+    def move(self, lane: ConsumedPartition, place: FetchPosition | None) -> None:
         with self._changed:
-            lane.begin(Place(-1) if place is None else place)
+            lane.begin(FetchPosition(-1) if place is None else place)
             self._moves[lane.partition] = place
 
-    def arrived(self, lane: Lane, patience: float, most: int) -> list[Message]:
+    def arrived(self, lane: ConsumedPartition, patience: float, most: int) -> list[Message]:
         deadline = time.monotonic() + patience
         lane.waited_for = True
         try:
@@ -190,13 +190,13 @@ class _Shared:
         finally:
             lane.waited_for = False
 
-    def _taken(self, lane: Lane) -> list[Message]:
+    def _taken(self, lane: ConsumedPartition) -> list[Message]:
         taken, rested = lane.take()
         if rested is not None:
             self._moves[lane.partition] = rested
         return taken
 
-    def _work(self, moves: dict[int, Place | None], patience: float, most: int) -> None:
+    def _work(self, moves: dict[int, FetchPosition | None], patience: float, most: int) -> None:
         """One turn, for all lanes."""
         came: list[Message] = []
         lost = True
@@ -219,7 +219,7 @@ class _Shared:
                 self._hand_out(came)
                 self._changed.notify_all()
 
-    def _make(self, moves: Mapping[int, Place | None]) -> None:
+    def _make(self, moves: Mapping[int, FetchPosition | None]) -> None:
         """Fetch from these places on, or no more."""
         if gone := self._assigned.intersection(moves):
             self.client.handle.incremental_unassign([TopicPartition(self._topic, partition) for partition in gone])
@@ -268,7 +268,7 @@ class Consumers:
         self._lock = threading.Lock()
         self._shared: list[_Shared] = []
 
-    def lane(self, partition: int) -> Lane:
+    def lane(self, partition: int) -> ConsumedPartition:
         """A lane on a new consumer, or on the one with the fewest. No consumer has two of one partition."""
         with self._lock:
             fit = [one for one in self._shared if not one.failed and partition not in one.lanes]
@@ -276,11 +276,11 @@ class Consumers:
                 fit = [_Shared(self._new(), self._topic)]
                 self._shared += fit
             consumer = min(fit, key=lambda one: len(one.lanes))
-            lane = Lane(consumer, partition)
+            lane = ConsumedPartition(consumer, partition)
             consumer.enter(lane)
             return lane
 
-    def close(self, lane: Lane) -> None:
+    def close(self, lane: ConsumedPartition) -> None:
         """Fetch no more for this lane. A consumer without any leaves the cluster."""
         with self._lock:
             consumer = lane.consumer

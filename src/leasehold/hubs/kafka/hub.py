@@ -33,7 +33,7 @@ from leasehold.hubs.kafka.chunks import MessageChunk
 from leasehold.hubs.kafka.mirror import Mirror
 from leasehold.hubs.kafka.options import KafkaSettings, parse_kafka_url
 from leasehold.hubs.kafka.reading import CONFIRMED_FOR, ReaderPool
-from leasehold.hubs.kafka.sending import Sender
+from leasehold.hubs.kafka.sending import KafkaSender
 from leasehold.hubs.kafka.times import first_events, told_retention
 from leasehold.hubs.kafka.topic import NO_SUCH_TIME, Topic, no_partition
 from leasehold.hubs.resolving import resolved
@@ -62,7 +62,7 @@ class _Process:
         self.topic = Topic(settings, topic_id)
         self.readers = ReaderPool(settings, self._edges, self.topic.confirm)
         self.samples = ReaderPool(settings, self._edges, self.topic.confirm, ahead=False)
-        self.sender = Sender(settings)
+        self.sender = KafkaSender(settings)
         self.mirror = Mirror(settings)
 
     def _edges(self, partition: int) -> tuple[int, int]:

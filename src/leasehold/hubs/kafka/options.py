@@ -216,17 +216,17 @@ def _from(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def _check_other(name: str, given: str, before: set[str], url: str) -> None:
+def _check_other(name: str, option: str, before: set[str], url: str) -> None:
     """Refuse what cannot be a setting of librdkafka, or may not be given. Raises `ConfigError`."""
     if name in _OURS:
-        raise _is_ours(name, given)
+        raise _is_ours(name, option)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or any(map(is_secret, before)):
-        shown = unknown_option(given, before, [one for one in before if is_secret(one)])
+        shown = unknown_option(option, before, [one for one in before if is_secret(one)])
         raise unknown(shown, url)
 
 
-def _is_ours(name: str, given: str) -> ConfigError:
-    return ConfigError(given, None, f"may not be given: Leasehold's own {_OURS[name]} stands on it", "Leave it out")
+def _is_ours(name: str, option: str) -> ConfigError:
+    return ConfigError(option, None, f"may not be given: Leasehold's own {_OURS[name]} stands on it", "Leave it out")
 
 
 def unknown(shown: str, url: str) -> ConfigError:
@@ -237,9 +237,9 @@ def unknown(shown: str, url: str) -> ConfigError:
     return ConfigError("hub", masked(url), rule, nearest(shown.replace(".", "_"), known) or leave)
 
 
-def refused(settings: KafkaSettings, said: str) -> ConfigError:
+def refused(settings: KafkaSettings, text: str) -> ConfigError:
     """The error for what librdkafka says of a configuration."""
-    if found := re.search(r'No such configuration property: "([^"]+)"', said):
+    if found := re.search(r'No such configuration property: "([^"]+)"', text):
         return unknown(found[1], settings.url)
     unread = [
         f"{name}={value}"
@@ -247,7 +247,7 @@ def refused(settings: KafkaSettings, said: str) -> ConfigError:
         if name.endswith((".location", ".keytab")) and value != "probe" and not os.access(value, os.R_OK)
     ]
     remedy = f"This user cannot read {', '.join(unread)}" if unread else "Correct the option"
-    return ConfigError("hub", masked(settings.url), settings.without_secrets(said), remedy)
+    return ConfigError("hub", masked(settings.url), settings.without_secrets(text), remedy)
 
 
 def _flag(value: str, name: str) -> bool:

@@ -40,7 +40,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from leasehold.errors import EndWentBack, HubUnavailable, LeaseholdError
 from leasehold.hubs.kafka.clients import READING, Client
-from leasehold.hubs.kafka.consumers import MAX_CONSUMERS, Consumers, Lane
+from leasehold.hubs.kafka.consumers import MAX_CONSUMERS, ConsumedPartition, Consumers
 from leasehold.hubs.kafka.options import KafkaSettings
 
 MAX_IDLE_SECONDS = 120.0
@@ -84,7 +84,7 @@ class PartitionReader:
     """
 
     def __init__(
-        self, settings: KafkaSettings, lane: Lane, edges: Edges, confirm: Confirm, *, ahead: bool = True
+        self, settings: KafkaSettings, lane: ConsumedPartition, edges: Edges, confirm: Confirm, *, ahead: bool = True
     ) -> None:
         self.lane = lane
         self._settings = settings
@@ -161,7 +161,7 @@ class PartitionReader:
         self._assign()
         return True
 
-    def _fetch(self, end: int, wanted: int) -> bool:
+    def _fetch(self, end: int, count: int) -> bool:
         """Wait until there is more, of which so much is wanted now: the rest costs less where librdkafka keeps it.
 
         False where the partition ends before `end`. Raises `HubUnavailable`.
@@ -178,7 +178,7 @@ class PartitionReader:
                 self._found_again()
             else:
                 self._lost = self._note(
-                    self._arrived(min(self._settings.request_timeout, self._patience() - waited), end, wanted)
+                    self._arrived(min(self._settings.request_timeout, self._patience() - waited), end, count)
                 )
             if self._seen > before:  # what came before the place that is gone is given out first
                 return True
@@ -211,10 +211,10 @@ class PartitionReader:
                     raise failed
         return lost
 
-    def _arrived(self, patience: float, end: int, wanted: int) -> list[Message]:
+    def _arrived(self, patience: float, end: int, count: int) -> list[Message]:
         """What has come, after waiting for the first of it."""
         try:
-            return self.lane.arrived(patience, min(wanted, end - self._seen))
+            return self.lane.arrived(patience, min(count, end - self._seen))
         except KafkaException as error:
             raise self._failure(error.args[0], self._doing()) from error
 

@@ -48,7 +48,7 @@ _BY_KEY = -1
 _POLL_EVERY = 1_000
 
 
-class Sender:
+class KafkaSender:
     """The producer of one hub in one process."""
 
     def __init__(self, settings: KafkaSettings) -> None:

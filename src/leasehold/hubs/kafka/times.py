@@ -62,7 +62,7 @@ def first_events(
     return found
 
 
-def _take(consumer: Consumer, message: Message, waiting: dict[int, int], found: dict[int, FirstEvent]) -> None:
+def _take(consumer: Consumer, message: Message, waiting: dict[int, int], first_events: dict[int, FirstEvent]) -> None:
     """Note what a message, or the end of a partition, says; nothing more is fetched of that partition."""
     error, partition, offset = message.error(), message.partition(), message.offset()
     if partition not in waiting or (error is not None and error.code() != KafkaError._PARTITION_EOF):
@@ -70,7 +70,7 @@ def _take(consumer: Consumer, message: Message, waiting: dict[int, int], found: 
     kind, milliseconds = message.timestamp()
     known = error is None and kind != TIMESTAMP_NOT_AVAILABLE
     if offset is not None and offset >= waiting[partition]:
-        found[partition] = FirstEvent(offset, milliseconds / 1e3 if known else None)
+        first_events[partition] = FirstEvent(offset, milliseconds / 1e3 if known else None)
     del waiting[partition]
     consumer.pause([TopicPartition(message.topic() or "", partition)])
 

@@ -205,21 +205,21 @@ class Topic:
                     raise
                 time.sleep(_MOVING_PAUSE)
 
-    def _answers(self, asked: Mapping[Any, Future[Any]], doing: str) -> dict[Any, Any]:
+    def _answers(self, futures: Mapping[Any, Future[Any]], doing: str) -> dict[Any, Any]:
         self.client.forget_errors()
         try:
-            return {one: future.result(self._settings.request_timeout + 1) for one, future in asked.items()}
+            return {one: future.result(self._settings.request_timeout + 1) for one, future in futures.items()}
         except KafkaException as error:
             raise self.client.failure(error.args[0], doing) from error
         except FutureTimeout:
             raise self.client.failure(None, doing) from None
 
 
-def no_partition(settings: KafkaSettings, partition: str, known: Sequence[int]) -> ConfigError:
+def no_partition(settings: KafkaSettings, partition: str, numbers: Sequence[int]) -> ConfigError:
     """What to raise for a partition that the topic does not have."""
     return ConfigError(
         "partition",
         partition,
-        f"the topic {settings.topic} has {len(known)}, from 0 to {known[-1]}",
+        f"the topic {settings.topic} has {len(numbers)}, from 0 to {numbers[-1]}",
         "Name one of them",
     )

@@ -21,7 +21,7 @@ from leasehold.hubs.arrow import event_schema
 _LARGEST_BATCH = 64 << 20
 
 
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """Events `[first, first + rows)`; `events` is `None` when nothing of what is stored was asked for.
 
     `size` is that of the payload they are from, also after a cut: it bounds the memory of a batch.
@@ -33,14 +33,14 @@ class Stored(NamedTuple):
     size: int
     events: pa.RecordBatch | None
 
-    def cut(self, start: int, end: int) -> Stored:
+    def cut(self, start: int, end: int) -> StoredBatch:
         """The part of it that lies in `[start, end)`; it has no rows if none does."""
         first, stop = max(self.first, start), min(self.first + self.rows, end)
         rows = max(0, stop - first)
         if rows == self.rows:
             return self
         events = self.events.slice(first - self.first, rows) if self.events is not None else None
-        return Stored(first, rows, self.enqueued, self.size, events)
+        return StoredBatch(first, rows, self.enqueued, self.size, events)
 
 
 class EventBatches:
@@ -50,7 +50,7 @@ class EventBatches:
         self._schema = event_schema(columns)
         self._fixed = {"partition": partition, "hub": hub, "systemProperties": [], "properties": []}
         self._repeated: dict[str, pa.Array] = {}
-        makers: Mapping[str, Callable[[Sequence[Stored], int], pa.Array]] = {
+        makers: Mapping[str, Callable[[Sequence[StoredBatch], int], pa.Array]] = {
             "sequenceNumber": _sequence_numbers,
             "offset": lambda run, rows: _sequence_numbers(run, rows).cast(pa.string()),
             "enqueuedTime": self._enqueued_times,
@@ -60,9 +60,9 @@ class EventBatches:
         }
         self._makers = [makers.get(column) or self._from_storage(column) for column in columns]
 
-    def joined(self, stored: Iterable[Stored], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def joined(self, stored: Iterable[StoredBatch], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Batches of `batch_rows` rows, fewer at the end, before a gap or an error, and where bodies are very large."""
-        run: list[Stored] = []
+        run: list[StoredBatch] = []
         rows = size = 0
         pieces, damage = iter(stored), None
         while True:
@@ -92,17 +92,17 @@ class EventBatches:
         if damage is not None:
             raise damage
 
-    def _batch(self, run: Sequence[Stored], rows: int) -> pa.RecordBatch:
+    def _batch(self, run: Sequence[StoredBatch], rows: int) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([make(run, rows) for make in self._makers], schema=self._schema)
 
-    def _from_storage(self, column: str) -> Callable[[Sequence[Stored], int], pa.Array]:
-        def make(run: Sequence[Stored], rows: int) -> pa.Array:
+    def _from_storage(self, column: str) -> Callable[[Sequence[StoredBatch], int], pa.Array]:
+        def make(run: Sequence[StoredBatch], rows: int) -> pa.Array:
             parts = [self._part(column, piece) for piece in run]
             return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
         return make
 
-    def _part(self, column: str, piece: Stored) -> pa.Array:
+    def _part(self, column: str, piece: StoredBatch) -> pa.Array:
         events = piece.events
         index = -1 if events is None else events.schema.get_field_index(column)
         return events.column(index) if events is not None and index >= 0 else self._constant(column, piece.rows)
@@ -115,7 +115,7 @@ class EventBatches:
             self._repeated[column] = made
         return made if len(made) == rows else made.slice(0, rows)
 
-    def _enqueued_times(self, run: Sequence[Stored], rows: int) -> pa.Array:
+    def _enqueued_times(self, run: Sequence[StoredBatch], rows: int) -> pa.Array:
         kind = self._schema.field("enqueuedTime").type
         if run[0].enqueued == run[-1].enqueued:  # they never go back, so that all between are the same
             return pa.repeat(pa.scalar(run[0].enqueued, kind), rows)
@@ -125,7 +125,7 @@ class EventBatches:
 _counted = pa.nulls(0, pa.int64())  # not pa.array, which imports pandas: every command would wait for it
 
 
-def _sequence_numbers(run: Sequence[Stored], rows: int) -> pa.Array:
+def _sequence_numbers(run: Sequence[StoredBatch], rows: int) -> pa.Array:
     global _counted  # grows to the largest batch of the process; two threads at worst make it twice
     counted = _counted
     if len(counted) < rows:

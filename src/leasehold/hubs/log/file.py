@@ -292,15 +292,15 @@ class LogFile:
             if not batches:
                 return removed
 
-    def _partition(self, connection: sqlite3.Connection, number: int, asked: str = "") -> PartitionRow:
-        """The row of a partition. `asked` is the partition as it was named; one that is not there is an error."""
+    def _partition(self, connection: sqlite3.Connection, number: int, name: str = "") -> PartitionRow:
+        """The row of a partition. `name` is the partition as it was named; one that is not there is an error."""
         query = f"SELECT {self._format.partition_columns} FROM partitions WHERE partition = ?"
         values = connection.execute(query, (number,)).fetchone()
         if values is None:
             count = self._format.count(connection)
             if 0 <= number < count:
                 raise damaged(self.path, f"the row of partition {number} is missing")
-            raise no_partition(asked or str(number), count)
+            raise no_partition(name or str(number), count)
         return self._format.partition(values)
 
     def _batch_before(self, connection: sqlite3.Connection, partition: int, first: int) -> BatchRow | None:

@@ -33,7 +33,7 @@ from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError, HubError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS
-from leasehold.hubs.log.batches import EventBatches, Stored
+from leasehold.hubs.log.batches import EventBatches, StoredBatch
 from leasehold.hubs.log.file import LogFile, StoredRow, no_partition
 from leasehold.hubs.log.format import created, damaged_events
 from leasehold.hubs.log.once import Prepared, append_once
@@ -251,13 +251,13 @@ class LogHub:
             self._turn += keys.null_count
         return assigned(keys, count, keyless, turn)
 
-    def _stored(self, partition: str, row: StoredRow) -> Stored:
+    def _stored(self, partition: str, row: StoredRow) -> StoredBatch:
         first, last, enqueued, payload = row
         rows = last + 1 - first
         if payload is None:
-            return Stored(first, rows, enqueued, 0, None)
+            return StoredBatch(first, rows, enqueued, 0, None)
         try:
-            return Stored(first, rows, enqueued, len(payload), decoded(payload, rows))
+            return StoredBatch(first, rows, enqueued, len(payload), decoded(payload, rows))
         except ValueError as error:
             how = f"cannot be taken from their payload ({error})"
             raise damaged_events(self._file.path, partition, first, last + 1, how) from error

@@ -176,17 +176,17 @@ def _is_blank(column: pa.Array) -> bool:
     return bool(column.null_count == len(column))
 
 
-def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    if wanted == TEXT_MAP:
+def _fits(type_: pa.DataType, column_type: pa.DataType) -> bool:
+    if column_type == TEXT_MAP:
         is_text_map = (
-            pa.types.is_map(given) and _fits(given.key_type, pa.string()) and _fits(given.item_type, pa.string())
+            pa.types.is_map(type_) and _fits(type_.key_type, pa.string()) and _fits(type_.item_type, pa.string())
         )
-        return is_text_map or bool(pa.types.is_null(given))
-    if pa.types.is_dictionary(given):
-        return _fits(given.value_type, wanted)
+        return is_text_map or bool(pa.types.is_null(type_))
+    if pa.types.is_dictionary(type_):
+        return _fits(type_.value_type, column_type)
     t = pa.types
-    if wanted == pa.binary():
+    if column_type == pa.binary():
         return bool(
-            t.is_binary(given) or t.is_large_binary(given) or t.is_binary_view(given) or t.is_fixed_size_binary(given)
+            t.is_binary(type_) or t.is_large_binary(type_) or t.is_binary_view(type_) or t.is_fixed_size_binary(type_)
         )
-    return bool(t.is_string(given) or t.is_large_string(given) or t.is_string_view(given) or t.is_null(given))
+    return bool(t.is_string(type_) or t.is_large_string(type_) or t.is_string_view(type_) or t.is_null(type_))

@@ -26,15 +26,17 @@ EACH_SECOND = every(seconds=1.0)
 """The default: after each batch of a slow stream, and of a fast one as often as it costs little."""
 
 
-def handlers_of(given: OnEvents | Handlers | BringsHandlers | None) -> Handlers:
+def handlers_of(argument: OnEvents | Handlers | BringsHandlers | None) -> Handlers:
     """The handlers; a function is one for batches, whatever else it may have. Raises `ConfigError`."""
-    if isinstance(given, Handlers):
-        return given
-    if isinstance(given, BringsHandlers) and not callable(given):
+    if isinstance(argument, Handlers):
+        return argument
+    if isinstance(argument, BringsHandlers) and not callable(argument):
         return Handlers(
-            given.on_events, on_partition_start=given.on_partition_start, on_partition_stop=given.on_partition_stop
+            argument.on_events,
+            on_partition_start=argument.on_partition_start,
+            on_partition_stop=argument.on_partition_stop,
         )
-    return Handlers(given)
+    return Handlers(argument)
 
 
 def policy_of(policy: CheckpointPolicy | None, *, pulls: bool, kept: bool = True) -> CheckpointPolicy:

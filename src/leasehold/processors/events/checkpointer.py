@@ -61,7 +61,7 @@ def every(*, events: int | None = None, seconds: float | None = None) -> Checkpo
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ProcessedEvent:
     """An event of a partition: its sequence number, the hub's offset for it, and what the user keeps with it.
 
     `enqueued_time` in seconds since 1970, 0 where it is not known.
@@ -81,11 +81,11 @@ class Checkpointer:
         self._events = 0
         self._batch_ended = False
         self._since = now
-        self._tried = Place(start - 1)
-        self.processed = Place(start - 1)
-        self.recorded = Place(start - 1)
+        self._tried = ProcessedEvent(start - 1)
+        self.processed = ProcessedEvent(start - 1)
+        self.recorded = ProcessedEvent(start - 1)
 
-    def note(self, place: Place, events: int, *, batch_ended: bool) -> None:
+    def note(self, place: ProcessedEvent, events: int, *, batch_ended: bool) -> None:
         """This many more events are processed, up to `place`."""
         self.processed = place
         self._events += events
@@ -99,7 +99,7 @@ class Checkpointer:
         done = max(self.processed, self.recorded) if self._policy.on_stop else self.recorded
         return self._policy.kept and start <= done.sequence_number + 1 and end - 1 > self.recorded.sequence_number
 
-    def due(self, now: float) -> Place | None:
+    def due(self, now: float) -> ProcessedEvent | None:
         """What the policy wants to be recorded now."""
         if self.owed() is None:
             return None
@@ -118,7 +118,7 @@ class Checkpointer:
             return None
         return max(0.0, self._since + self._policy.seconds - now)
 
-    def owed(self) -> Place | None:
+    def owed(self) -> ProcessedEvent | None:
         """What is to be recorded when the work ends."""
         if (
             not (self._policy.on_stop and self._policy.kept)
@@ -127,7 +127,7 @@ class Checkpointer:
             return None
         return self.processed
 
-    def trying(self, place: Place) -> Place | None:
+    def trying(self, place: ProcessedEvent) -> ProcessedEvent | None:
         """What to write in order to have `place` recorded: None if it is, and never less than was tried before.
 
         Other data for the same place is written again.
@@ -140,7 +140,7 @@ class Checkpointer:
             self._tried = place
         return self._tried
 
-    def record(self, place: Place, now: float) -> None:
+    def record(self, place: ProcessedEvent, now: float) -> None:
         """`place` has been recorded."""
         self.recorded = place
         self._since = now

@@ -63,8 +63,8 @@ from leasehold.processors.events.oversight import Oversight
 from leasehold.processors.events.partition_client import PartitionClient
 from leasehold.processors.events.partition_work import PartitionWork
 from leasehold.processors.events.positions import positions_of
-from leasehold.processors.events.shared import Shared
-from leasehold.processors.events.signals import Attention, Calls, terminating
+from leasehold.processors.events.shared import SharedByPartitions
+from leasehold.processors.events.signals import Attention, LockingCalls, terminating
 from leasehold.runtime import Runtime
 from leasehold.waiting import sentence, when_there
 
@@ -141,7 +141,7 @@ class EventProcessor:
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
         self._watch = HubWatch(self._hub, delivery, self._errors.report)
         self._lock = threading.RLock()  # a signal handler may stop in the thread that is about to start or stop
-        self._calls = Calls()
+        self._calls = LockingCalls()
         self._unsubscribe: list[Callable[[], None]] = []
         self._started = False
         self._attention = Attention()
@@ -317,7 +317,7 @@ class EventProcessor:
 
     def _overseeing(self, policy: CheckpointPolicy) -> Oversight:
         """What looks after the work on all partitions; `policy` says when it is recorded."""
-        shared = Shared(
+        shared = SharedByPartitions(
             hub=self._hub,
             group_name=self._group.name,
             manager=self._manager,

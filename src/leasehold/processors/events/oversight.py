@@ -27,7 +27,7 @@ from leasehold.processors.events.handlers import Handlers
 from leasehold.processors.events.partition_client import PartitionClient
 from leasehold.processors.events.partition_work import PartitionWork, described
 from leasehold.processors.events.pump import Pump
-from leasehold.processors.events.shared import Shared
+from leasehold.processors.events.shared import SharedByPartitions
 from leasehold.processors.events.signals import Attention
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Oversight:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedByPartitions,
         handlers: Handlers | None,
         *,
         stall_timeout: float,

@@ -31,11 +31,11 @@ from leasehold.model import Event
 from leasehold.notices import Notice
 from leasehold.ownership.holds import Hold
 from leasehold.processors.events.cancelling import Cancellation, is_cancelled
-from leasehold.processors.events.checkpointer import Checkpointer, Place
+from leasehold.processors.events.checkpointer import Checkpointer, ProcessedEvent
 from leasehold.processors.events.delivery import EventBatch
 from leasehold.processors.events.prefetch import Prefetch
 from leasehold.processors.events.restarts import Restarts
-from leasehold.processors.events.shared import Shared
+from leasehold.processors.events.shared import SharedByPartitions
 from leasehold.processors.events.stopping import StopReason, reason_to_stop
 from leasehold.stores.checkpoint_data import check_data
 
@@ -48,7 +48,7 @@ GLANCE = 0.5
 class PartitionWork:
     """The work on one partition at one owner level."""
 
-    def __init__(self, hold: Hold, shared: Shared) -> None:
+    def __init__(self, hold: Hold, shared: SharedByPartitions) -> None:
         self.hub = shared.hub.identity
         self.partition = hold.record.partition
         self.owner_level = hold.owner_level
@@ -188,7 +188,7 @@ class PartitionWork:
                     self.touch()
             self._record_gap(past)
 
-    def _past_the_gap(self) -> Place | None:
+    def _past_the_gap(self) -> ProcessedEvent | None:
         """The last of the events that are gone, where it may be recorded now: nothing that was fetched is before it."""
         fetched = self._prefetch
         if fetched.gap is None or fetched.count or self._clock.monotonic() < self._checkpoint_not_before:
@@ -196,15 +196,15 @@ class PartitionWork:
         if self.stop_reason is not None or not self._account.passes(*fetched.gap):
             return None
         last = fetched.gap[1] - 1
-        return Place(last, offset_of(self._shared.hub, self.partition, last))
+        return ProcessedEvent(last, offset_of(self._shared.hub, self.partition, last))
 
-    def _record_gap(self, past: Place) -> None:
+    def _record_gap(self, past: ProcessedEvent) -> None:
         """Write a checkpoint behind events that are gone. Raises `unrecordable` after the last try."""
         self._try_recording(past)
         if self.unrecordable is not None:
             raise self.unrecordable
 
-    def processed(self, place: Place, events: int, *, batch_ended: bool) -> None:
+    def processed(self, place: ProcessedEvent, events: int, *, batch_ended: bool) -> None:
         """A handler has returned for this many more events, up to `place`."""
         self._account.note(place, events, batch_ended=batch_ended)
         self._shared.worked.set()
@@ -246,9 +246,9 @@ class PartitionWork:
             )
         kept = dict(check_data(data)) if data is not None else {}
         if isinstance(done, EventBatch):
-            place = Place(done.last, done.last_offset, kept, done.last_enqueued)
+            place = ProcessedEvent(done.last, done.last_offset, kept, done.last_enqueued)
         else:
-            place = Place(done.sequence_number, done.offset, kept, done.enqueued_time)
+            place = ProcessedEvent(done.sequence_number, done.offset, kept, done.enqueued_time)
         if done.partition != self.partition or not self.start <= place.sequence_number <= self._delivered:
             raise UsageError(
                 f"event {place.sequence_number} of partition {done.partition!r} has not been given out for partition "
@@ -339,7 +339,7 @@ class PartitionWork:
     def _batch_of(self, most: int) -> EventBatch:
         return EventBatch(self.hub, self.partition, self.owner_level, self._prefetch.take(most) if most else ())
 
-    def _record(self, place: Place) -> bool:
+    def _record(self, place: ProcessedEvent) -> bool:
         with self._checkpointing:
             wanted = self._account.trying(place)
             if wanted is None:
@@ -350,7 +350,7 @@ class PartitionWork:
             self._account.record(wanted, self._clock.monotonic())
         return True
 
-    def _try_recording(self, place: Place) -> bool:
+    def _try_recording(self, place: ProcessedEvent) -> bool:
         """Write a checkpoint. Returns whether it is decided: written, not ours to write, or not to be tried again.
 
         A store that is away is tried again for as long as the partition is held; what no waiting mends, a right that

@@ -31,23 +31,23 @@ class _PositionsByFunction(Positions):
         return position_of(self.function(partition), f"start({partition!r})")
 
 
-def position_of(given: object, field: str = "start") -> EventPosition:
+def position_of(value: object, field: str = "start") -> EventPosition:
     """A position, from any form of it. `field` names it in the error. Raises `ConfigError`."""
-    match given:
+    match value:
         case EventPosition():
-            return given
+            return value
         case str():
-            return EventPosition.parse(given, field)
+            return EventPosition.parse(value, field)
         case bool():
             pass
-        case int() if given >= 0:
-            return EventPosition(PositionKind.SEQUENCE_NUMBER, sequence_number=given)
+        case int() if value >= 0:
+            return EventPosition(PositionKind.SEQUENCE_NUMBER, sequence_number=value)
         case datetime():
-            if given.tzinfo is None:
+            if value.tzinfo is None:
                 remedy = "For example datetime.now(UTC), or add tzinfo=UTC"
-                raise ConfigError(field, str(given), "a timestamp needs an offset from UTC", remedy)
-            return EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=given.timestamp())
-    raise ConfigError(field, repr(given), _A_POSITION, "Leave it out for earliest" if field == "start" else "")
+                raise ConfigError(field, str(value), "a timestamp needs an offset from UTC", remedy)
+            return EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=value.timestamp())
+    raise ConfigError(field, repr(value), _A_POSITION, "Leave it out for earliest" if field == "start" else "")
 
 
 def positions_of(start: Start) -> Positions:

@@ -28,7 +28,7 @@ from leasehold.hubs.base import EventChunk
 from leasehold.hubs.chunks import ReadChunks, chunk_reads
 from leasehold.model import PartitionProperties
 from leasehold.notices import EventsLost, EventsReceived
-from leasehold.processors.events.shared import Shared
+from leasehold.processors.events.shared import SharedByPartitions
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Prefetch:
         self,
         partition: str,
         position: int,
-        shared: Shared,
+        shared: SharedByPartitions,
         changed: threading.Condition,
         *,
         read: ReadChunks | None = None,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from leasehold.errors import Verdict, is_waited_out, verdict_of
 from leasehold.logs import about
 from leasehold.notices import BatchDone, BatchRetried
-from leasehold.processors.events.checkpointer import Place
+from leasehold.processors.events.checkpointer import ProcessedEvent
 from leasehold.processors.events.delivery import DeliverySettings, EventBatch
 from leasehold.processors.events.handlers import Handlers
 from leasehold.processors.events.hub_watch import Report
@@ -150,7 +150,7 @@ class Pump:
             self._context.called()
             self._handlers.on_events(batch, self._context)
             self._work.processed(
-                Place(batch.last, batch.last_offset, {}, batch.last_enqueued), len(batch), batch_ended=True
+                ProcessedEvent(batch.last, batch.last_offset, {}, batch.last_enqueued), len(batch), batch_ended=True
             )
             return
         assert self._handlers.on_event is not None
@@ -160,7 +160,9 @@ class Pump:
                 return
             self._handlers.on_event(event, self._context)
             number = event.sequence_number
-            self._work.processed(Place(number, event.offset, {}, event.enqueued_time), 1, batch_ended=number == last)
+            self._work.processed(
+                ProcessedEvent(number, event.offset, {}, event.enqueued_time), 1, batch_ended=number == last
+            )
             self._work.checkpoint_if_due()
 
     def _end(self, ended: _Ended, *, again: bool = False) -> None:

@@ -18,7 +18,7 @@ from leasehold.processors.events.hub_watch import HubWatch, Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedByPartitions:
     """What all partitions of a processor share. `closed` is called when the work on one has ended.
 
     `worked` is set once an event has been processed, of whatever partition.

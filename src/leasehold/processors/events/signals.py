@@ -40,7 +40,7 @@ class Attention:
             return
 
 
-class Calls:
+class LockingCalls:
     """Which threads are inside of calls that hold locks: who interrupts one must not wait for those who want them."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class Calls:
 
 
 @contextmanager
-def terminating(asked: list[int], *, interrupts: bool = False) -> Iterator[None]:
-    """Note a SIGTERM in `asked`, once, in place of ending the process; only in the main thread, if nobody else does.
+def terminating(signals: list[int], *, interrupts: bool = False) -> Iterator[None]:
+    """Note a SIGTERM in `signals`, once, in place of ending the process; only in the main thread, if nobody else does.
 
     With `interrupts` Ctrl-C (SIGINT) too, in place of a `KeyboardInterrupt`. After the first signal the next one does
     what it does by default. A handler that the program sets meanwhile stays.
@@ -80,7 +80,7 @@ def terminating(asked: list[int], *, interrupts: bool = False) -> Iterator[None]
 
     def note(signum: int, frame: FrameType | None) -> None:
         give_back()
-        asked.append(signum)
+        signals.append(signum)
 
     for each in taken:
         handle(each, note)

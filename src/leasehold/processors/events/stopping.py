@@ -47,7 +47,7 @@ def reason_to_stop(hold: Hold | None, owner_level: int, *, shutdown: bool) -> St
         return StopReason.OWNERSHIP_LOST
     if shutdown:
         return StopReason.SHUTDOWN
-    drain = owner_step(asked=bool(hold.asked_by), drained=False) is HandOverStep.DRAIN
+    drain = owner_step(has_asker=bool(hold.asked_by), drained=False) is HandOverStep.DRAIN
     return StopReason.HANDED_OVER if drain else None
 
 

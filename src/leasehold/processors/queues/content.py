@@ -25,7 +25,7 @@ NO_BYTES, UNREADABLE, NO_KEY = "NoBytes", "Unreadable", "NoKey"
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class MessageContent:
     """A message's entity, as the values of the handler's keys and as the key of its lease, and its fields."""
 
     key: tuple[Any, ...]
@@ -75,17 +75,17 @@ class ContentReader:
         for name in self._keys:
             self._check_column(name, state)
 
-    def read(self, message: QueueMessage) -> Content | Unfit:
+    def read(self, message: QueueMessage) -> MessageContent | Unfit:
         """What the message says."""
         return self.read_all([message])[0]
 
-    def read_all(self, messages: Sequence[QueueMessage]) -> list[Content | Unfit]:
+    def read_all(self, messages: Sequence[QueueMessage]) -> list[MessageContent | Unfit]:
         """What each of them says; many at once cost less."""
         read = self._bodies.read(pa.array([message.body for message in messages], pa.binary()))
         reasons = repeat(None) if read.reasons is None else read.reasons.to_pylist()
         return [self._content(*each) for each in zip(messages, read.columns.to_pylist(), reasons, strict=False)]
 
-    def _content(self, message: QueueMessage, row: dict[str, Any], reason: str | None) -> Content | Unfit:
+    def _content(self, message: QueueMessage, row: dict[str, Any], reason: str | None) -> MessageContent | Unfit:
         if message.body is None:
             return Unfit(
                 NO_BYTES, "The message holds an AMQP value, or AMQP that cannot be read, and a handler reads bytes"
@@ -100,7 +100,7 @@ class ContentReader:
             self._check(lease_key)
         except ConfigError as error:
             return Unfit(NO_KEY, str(error))
-        return Content(key, lease_key, row)
+        return MessageContent(key, lease_key, row)
 
     def _key(self, message: QueueMessage, row: dict[str, Any]) -> tuple[Any, ...] | Unfit:
         if self._key_of is None:

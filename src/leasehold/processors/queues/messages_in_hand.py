@@ -41,7 +41,7 @@ _GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.SET_ASIDE, 
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TryResult:
     """A try's ending; for what is rejected or failed, why. `after` is the pause in seconds until the next one, if that
     is known: a handler has asked for it, or the sink keeps it."""
 
@@ -93,7 +93,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookForParked:
     """Look for this many entities whose parked messages are due."""
 
     at_most: int
@@ -121,7 +121,7 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class DeadLetter:
     """Dead-letter this one."""
 
     held: HeldMessage
@@ -129,7 +129,7 @@ class SetAside:
     description: str
 
 
-Step = Start | Look | Renew | Complete | GiveBack | SetAside
+Step = Start | LookForParked | Renew | Complete | GiveBack | DeadLetter
 
 
 def completed_last(steps: Iterable[Step]) -> list[Step]:

@@ -38,26 +38,26 @@ from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.contract import EntityHandler
 from leasehold.handlers.settings import Bodies, bodies_of
 from leasehold.leases import EntityLeases
-from leasehold.leases.turns import check_no_place
+from leasehold.leases.key_turns import check_no_place
 from leasehold.processors.events.signals import terminating
 from leasehold.processors.queues.content import ContentReader, Unfit
+from leasehold.processors.queues.entity_turns import MessageTurns
 from leasehold.processors.queues.kept_leases import KeptLeases
 from leasehold.processors.queues.messages_in_hand import (
     Complete,
+    DeadLetter,
     Ending,
     GiveBack,
     HeldMessage,
-    Look,
+    LookForParked,
     Renew,
-    Result,
-    SetAside,
     Start,
     Step,
+    TryResult,
 )
 from leasehold.processors.queues.room import Room
-from leasehold.processors.queues.sessions import Sessions, Shared
+from leasehold.processors.queues.sessions import Sessions, SharedByWorkers
 from leasehold.processors.queues.settings import QueueDelivery, for_sessions
-from leasehold.processors.queues.turns import Turns
 from leasehold.processors.queues.work import Work
 from leasehold.queues import Queue, QueueMessage, open_queue
 from leasehold.queues.locks import LOST, Answered, LockTimes
@@ -130,10 +130,10 @@ class QueueProcessor:
         name, parking = self._queue.name, kept.parked_messages
         self._locks = LockTimes(self._queue.url, self._queue.shortest_lock)
         self._work = Work(name, handler, kept, columns, settings=settings, clock=self._clock)
-        self._turns = Turns(name, self._work, self._reader, parking, settings=settings, runtime=runtime)
+        self._turns = MessageTurns(name, self._work, self._reader, parking, settings=settings, runtime=runtime)
         self._room = Room(settings, runtime.rng, looks=True)
         self._stop = threading.Event()
-        self._jobs: SimpleQueue[Start | Look | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Start | LookForParked | None] = SimpleQueue()
         self._reports: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._ran = False
         self._away = Outage(logger, "%s; waiting for it", f"the queue {self._queue.url} is back")
@@ -181,7 +181,7 @@ class QueueProcessor:
 
     def _sessions_of(self, opened: Callable[[], Queue], runtime: Runtime) -> Sessions:
         return Sessions(
-            Shared(
+            SharedByWorkers(
                 open=opened,
                 reader=self._reader,
                 work=self._work,
@@ -193,13 +193,13 @@ class QueueProcessor:
             )
         )
 
-    def _run(self, leases: EntityLeases | None, asked: Callable[[], bool]) -> None:
+    def _run(self, leases: EntityLeases | None, must_end: Callable[[], bool]) -> None:
         if leases is None:
             assert self._sessions is not None
-            self._sessions.run(asked)
+            self._sessions.run(must_end)
         else:
             with closing(KeptLeases(leases, self._clock)) as kept, self._workers(kept):
-                while not (asked() or self._stop.is_set() or self._failure):
+                while not (must_end() or self._stop.is_set() or self._failure):
                     self._step()
                 self._stop.set()
                 self._end()
@@ -228,7 +228,7 @@ class QueueProcessor:
                 match job:
                     case Start():
                         self._turns.take(job, leases, self._report, self._stop.is_set)
-                    case Look():
+                    case LookForParked():
                         self._look(job)
             except BaseException as error:  # noqa: BLE001  `run` raises it
                 self._failure = self._failure or error
@@ -238,7 +238,7 @@ class QueueProcessor:
                     self._reports.put(lambda key=key: self._room.finished(key))  # type: ignore[misc]
         self._sink.close()
 
-    def _look(self, look: Look) -> None:
+    def _look(self, look: LookForParked) -> None:
         """In a worker's thread: which entities have parked messages that are due."""
         found: Mapping[str, tuple[Any, ...]] = {}
         try:
@@ -250,11 +250,11 @@ class QueueProcessor:
         with self._counting:
             self._counts[name] += number
 
-    def _report(self, start: Start, held: HeldMessage | None, result: Result) -> None:
+    def _report(self, start: Start, held: HeldMessage | None, result: TryResult) -> None:
         """In a worker's thread: tell the other."""
         self._reports.put(lambda: self._ended(start, held, result))
 
-    def _ended(self, start: Start, held: HeldMessage | None, result: Result) -> None:
+    def _ended(self, start: Start, held: HeldMessage | None, result: TryResult) -> None:
         self._counts[result.ending] += 1
         parked = result.ending is Ending.PARKED and bool(result.description)  # for it has failed
         self._counts[Ending.FAILED] += parked
@@ -313,7 +313,7 @@ class QueueProcessor:
 
     def _perform(self, step: Step) -> None:
         match step:
-            case Start() | Look():
+            case Start() | LookForParked():
                 self._jobs.put(step)
             case Renew(held):
                 self._renew(held)
@@ -322,7 +322,7 @@ class QueueProcessor:
             case GiveBack(held):
                 self._told(lambda: self._queue.abandon([each.message for each in held]))
                 self._counts["given_back"] += len(held)
-            case SetAside(one, reason, description):
+            case DeadLetter(one, reason, description):
                 self._dead_letter(one.message, reason, description)
 
     def _complete(self, messages: Sequence[QueueMessage]) -> None:

@@ -1,12 +1,12 @@
 """What becomes of the messages that a process has in hand, as pure code: time and randomness are arguments.
 
     take ──▶ in its entity's line ──▶ at work ──▶ done ───────▶ Complete
-                │    ▲                  │    └──▶ rejected ───▶ SetAside   (so is what failed for the last time)
+                │    ▲                  │    └──▶ rejected ───▶ DeadLetter (so is what failed for the last time)
                 │    └── busy, failed ──┘
                 └──▶ leaving ──▶ GiveBack      (policy abandon; or the entity was busy for too long; or the end)
 
-Messages that are parked in the sink are not in hand: `Look` finds the entities whose first one is due, and `Start` says
-of such an entity that they come first.
+Messages that are parked in the sink are not in hand: `LookForParked` finds the entities whose first one is due, and
+`Start` says of such an entity that they come first.
 
 Rules:
 
@@ -39,15 +39,15 @@ from typing import Any
 from leasehold.processors.queues.messages_in_hand import (
     FAILED_REASON,
     Complete,
+    DeadLetter,
     Ending,
     GiveBack,
     HeldMessage,
-    Look,
+    LookForParked,
     Renew,
-    Result,
-    SetAside,
     Start,
     Step,
+    TryResult,
     completed_last,
 )
 from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, pause
@@ -80,10 +80,10 @@ class _Line:
         return self.waits and self.ready_at <= now and (not self.held or self.held[0].trusted(now))
 
 
-def _settled(held: HeldMessage, result: Result) -> Step:
+def _settled(held: HeldMessage, result: TryResult) -> Step:
     """What becomes of a message that the entity goes on behind."""
     if result.ending is Ending.REJECTED:
-        return SetAside(held, result.reason, result.description)
+        return DeadLetter(held, result.reason, result.description)
     return Complete((held,))
 
 
@@ -133,14 +133,14 @@ class Room:
         line = self._lines.setdefault(key, _Line())
         insort(line.held, held, lo=1 if line.at_work else 0, key=lambda each: each.place)
 
-    def looked(self, found: Mapping[str, tuple[Any, ...]]) -> None:
+    def looked(self, entities: Mapping[str, tuple[Any, ...]]) -> None:
         """A look has ended: these entities have parked messages that are due, by the keys of their leases."""
         self._looking = False
-        for key, entity in found.items():
+        for key, entity in entities.items():
             line = self._lines.setdefault(key, _Line())
             line.parked = line.parked if line.at_work else entity
 
-    def ended_parked(self, start: Start, result: Result, now: float) -> None:
+    def ended_parked(self, start: Start, result: TryResult, now: float) -> None:
         """A worker's try at a parked message, or at the entity for its sake, has ended."""
         line = self._lines[start.key]
         self._look_after(result, now)
@@ -150,7 +150,7 @@ class Room:
             line.parked = start.parked
             self._pause(line, now)
 
-    def _look_after(self, result: Result, now: float) -> None:
+    def _look_after(self, result: TryResult, now: float) -> None:
         """Look for parked messages when one of this process is due."""
         if result.after is not None and result.ending in (Ending.FAILED, Ending.PARKED):
             self._look_at = min(self._look_at, now + result.after)
@@ -159,7 +159,7 @@ class Room:
         """Its lock was renewed."""
         held.message, held.trust = message, trust
 
-    def ended(self, held: HeldMessage, result: Result, now: float) -> None:
+    def ended(self, held: HeldMessage, result: TryResult, now: float) -> None:
         """A worker's try at the first of a line has ended."""
         line = self._lines[held.key]
         if result.ending is Ending.PARKED:
@@ -172,7 +172,7 @@ class Room:
             held.tries += 1
             if held.delivery > self._settings.max_deliveries:
                 self._out(held)
-                self._settle.append(SetAside(held, FAILED_REASON, result.description))
+                self._settle.append(DeadLetter(held, FAILED_REASON, result.description))
             elif self._settings.busy is BusyPolicy.ABANDON:
                 self._leave(held, now)
             else:
@@ -214,7 +214,7 @@ class Room:
             steps += self._starts(now)
             if self._look_at <= now and not self._looking and self._at_work < self._settings.workers:
                 self._looking, self._look_at = True, now + _LOOK
-                steps.append(Look(self._settings.workers))
+                steps.append(LookForParked(self._settings.workers))
         return completed_last(steps)
 
     def next_due(self, now: float) -> float:

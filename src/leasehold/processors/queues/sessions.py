@@ -30,7 +30,7 @@ from typing import TypeVar
 from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, LeaseLost, is_waited_out
 from leasehold.processors.queues.content import ContentReader, Unfit
-from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result
+from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, TryResult
 from leasehold.processors.queues.settings import QueueDelivery, pause
 from leasehold.processors.queues.work import Work
 from leasehold.queues import Queue, QueueMessage
@@ -46,7 +46,7 @@ _WAIT, _AWAY, _LOOK = 1.0, 2.0, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedByWorkers:
     """What the workers of one processor have in common. `count` is called from any thread."""
 
     open: Callable[[], Queue]
@@ -63,12 +63,12 @@ class Shared:
 class Sessions:
     """The sessions that one process has at hand. `run` is called once."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedByWorkers) -> None:
         self._shared, self._away, self._wake = shared, _Away(), threading.Event()
         self._workers = [_Worker(shared, self._away, self._wake) for _ in range(shared.settings.workers)]
 
-    def run(self, asked: Callable[[], bool]) -> None:
-        """Work until it is `asked` to end, or `stop` is set. Raises the first error that no waiting mends."""
+    def run(self, must_end: Callable[[], bool]) -> None:
+        """Work until `must_end` says so, or `stop` is set. Raises the first error that no waiting mends."""
         threads = [
             threading.Thread(target=worker.run, name=f"leasehold-session-{number}", daemon=True)
             for number, worker in enumerate(self._workers)
@@ -77,7 +77,7 @@ class Sessions:
             thread.start()
         try:
             while any(thread.is_alive() for thread in threads):
-                if asked():
+                if must_end():
                     self._shared.stop.set()
                 now = self._shared.runtime.clock.monotonic()
                 wait = min(_LOOK, *(worker.renewed(now) for worker in self._workers))
@@ -134,7 +134,7 @@ class _SessionLock:
 class _Worker:
     """One thread's share: a session at a time. `renewed` is called by the thread that renews."""
 
-    def __init__(self, shared: Shared, away: _Away, wake: threading.Event) -> None:
+    def __init__(self, shared: SharedByWorkers, away: _Away, wake: threading.Event) -> None:
         self._shared, self._away, self._wake = shared, away, wake
         self._mutex = threading.Lock()
         self._queue = shared.open()
@@ -245,7 +245,7 @@ class _Worker:
         with self._mutex:
             return self._told(lambda: self._queue.complete(messages)) == []
 
-    def _goes_on(self, held: HeldMessage, result: Result) -> bool:
+    def _goes_on(self, held: HeldMessage, result: TryResult) -> bool:
         """Note a failed try; whether there is another one."""
         number, error = held.message.sequence_number, result.description
         logger.warning("message %d of %r: the handler raised %s", number, held.key, error)

@@ -29,8 +29,8 @@ from leasehold.handlers.calling.calls import HandlerCalls
 from leasehold.handlers.calling.raised import RaisedElsewhere, described
 from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import EntityEvent, EntityHandler, Retry, compute
-from leasehold.processors.queues.content import Content, sent_as
-from leasehold.processors.queues.messages_in_hand import Ending, HeldMessage, Result
+from leasehold.processors.queues.content import MessageContent, sent_as
+from leasehold.processors.queues.messages_in_hand import Ending, HeldMessage, TryResult
 from leasehold.processors.queues.settings import QueueDelivery
 from leasehold.queues.base import QueueMessage
 from leasehold.sinks.beside.messages.contract import (
@@ -51,7 +51,7 @@ _TOLD_AGAIN = 300.0
 _DESCRIPTION = 1_000  # characters of an error that a dead letter keeps: the service takes 4,096
 
 
-class Hold(Protocol):
+class EntityHold(Protocol):
     """What keeps others from an entity: its lease, or a session's lock."""
 
     @property
@@ -89,18 +89,22 @@ class Work:
         """End the handler's processes, if it has any."""
         self._calls.close()
 
-    def tried(self, held: HeldMessage, hold: Hold) -> Result:
+    def tried(self, held: HeldMessage, hold: EntityHold) -> TryResult:
         """One try at a message whose entity is held: handler and commit. Raises what no waiting mends."""
         return self.tried_message(held.message, held.content, held.delivery, hold)
 
-    def tried_message(self, message: QueueMessage, content: Content, delivery: int, hold: Hold) -> Result:
+    def tried_message(
+        self, message: QueueMessage, content: MessageContent, delivery: int, hold: EntityHold
+    ) -> TryResult:
         """The same of a message that need not be in hand; `delivery` says which try it is."""
         try:
             return self._applied([_Try(message, content, delivery)], hold, lambda place: False)[0]
         except UsageError as error:
             return _failed(error)
 
-    def tried_together(self, held: Sequence[HeldMessage], hold: Hold, stopping: Callable[[], bool]) -> list[Result]:
+    def tried_together(
+        self, held: Sequence[HeldMessage], hold: EntityHold, stopping: Callable[[], bool]
+    ) -> list[TryResult]:
         """Tries at messages of one entity that are committed together: the first, and as many behind it as may be.
 
         A result for each that was tried; only the last of them may be one that nothing goes on behind. The first is
@@ -120,32 +124,32 @@ class Work:
             results.append(self.tried(held[len(results)], hold))
         return results
 
-    def away(self, error: LeaseholdError) -> Result:
+    def away(self, error: LeaseholdError) -> TryResult:
         """The result where a store or the sink is waited for, which is said now and then. Else raises the error."""
         if not is_waited_out(error, worked=self.worked):
             raise error
         if self._told.is_news(None, str(error), self._clock.monotonic()):
             logger.warning("%s; waiting for it", str(error))  # the error would keep the connection alive
-        return Result(Ending.AWAY, description=str(error))
+        return TryResult(Ending.AWAY, description=str(error))
 
     def name_of(self, message: QueueMessage) -> MessageName:
         """What the sink knows a message by."""
         sent = sent_as(message, self._settings.deduplicate_by, self._settings.deduplicate_for)
         return MessageName(self._queue, message.identity, message.sequence_number, message.enqueued_time, sent)
 
-    def _applied(self, tries: Sequence[_Try], hold: Hold, ends: Callable[[int], bool]) -> list[Result]:
+    def _applied(self, tries: Sequence[_Try], hold: EntityHold, ends: Callable[[int], bool]) -> list[TryResult]:
         """Try the first, and those that may be committed with it. Raises `UsageError` for what no table holds."""
         try:
             names = [self.name_of(each.message) for each in tries]
             known = self._sink.read_messages(self._state, tries[0].content.key, names)
             if repeated := len(list(takewhile(lambda each: each.done, known))):
-                return [Result(Ending.REPEATED)] * repeated
+                return [TryResult(Ending.REPEATED)] * repeated
             if known[0].behind:
-                return [Result(Ending.BEHIND)]
+                return [TryResult(Ending.BEHIND)]
             changes, last = self._handled(tries, names, known, hold, ends)
             return self._committed(changes, hold, last) if changes else [last] if last else []
         except LeaseLost:
-            return [Result(Ending.BUSY)]
+            return [TryResult(Ending.BUSY)]
         except UsageError:
             raise
         except LeaseholdError as error:
@@ -155,16 +159,16 @@ class Work:
         self,
         tries: Sequence[_Try],
         names: Sequence[MessageName],
-        known: Sequence[KnownOfMessage],
-        hold: Hold,
+        facts: Sequence[KnownOfMessage],
+        hold: EntityHold,
         ends: Callable[[int], bool],
-    ) -> tuple[list[MessageChange], Result | None]:
+    ) -> tuple[list[MessageChange], TryResult | None]:
         """What the handler makes of them, and of the one that it has rejected or failed at the result."""
         changes: list[MessageChange] = []
-        state, version, until = known[0].state, known[0].version, self._clock.monotonic() + _TOGETHER
+        state, version, until = facts[0].state, facts[0].version, self._clock.monotonic() + _TOGETHER
         sent: set[str] = set()
         last = (-math.inf, 0)
-        for place, (each, name, of) in enumerate(zip(tries, names, known, strict=True)):
+        for place, (each, name, of) in enumerate(zip(tries, names, facts, strict=True)):
             again = name.sent_as is not None and name.sent_as.digest in sent
             long = self._clock.monotonic() >= until
             if changes and (of.done or of.behind or again or long or ends(place)):
@@ -172,7 +176,7 @@ class Work:
             message = each.message  # the first of a line stays that, also if an earlier one comes
             late = of.late or (last[0] >= message.enqueued_time and last[1] > message.sequence_number)
             made = self._computed(each, state, hold, late=late)
-            if isinstance(made, Result):
+            if isinstance(made, TryResult):
                 return changes, made
             changed, new = made
             changes.append(MessageChange(name, each.content.key, version, new, changes=changed))
@@ -182,44 +186,44 @@ class Work:
         return changes, None
 
     def _computed(
-        self, each: _Try, state: Mapping[str, Any] | None, hold: Hold, *, late: bool
-    ) -> Result | tuple[bool, Mapping[str, Any] | None]:
+        self, try_: _Try, state: Mapping[str, Any] | None, hold: EntityHold, *, late: bool
+    ) -> TryResult | tuple[bool, Mapping[str, Any] | None]:
         """Whether the handler changes the state, and to what; or how it has rejected the message, or failed."""
-        message, key, handler = each.message, each.content.key, self._calls.within(self._calls.limit())
+        message, key, handler = try_.message, try_.content.key, self._calls.within(self._calls.limit())
         assert message.body is not None
         event = EntityEvent(
             key[0] if len(key) == 1 else key,
             message.body,
-            each.content.row,
+            try_.content.row,
             self._queue,
             message.identity.partition("@")[2],
             message.sequence_number,
             message.enqueued_time,
             hold.fence,
             late=late,
-            delivery=each.delivery,
+            delivery=try_.delivery,
         )
         hold.check()
         states = {} if state is None else {key: state}
         done = compute(handler, states, [(key, event, None)], self._columns)
         if done.rejected:
-            return Result(Ending.REJECTED, "Rejected", done.rejected[0][1][:_DESCRIPTION])
+            return TryResult(Ending.REJECTED, "Rejected", done.rejected[0][1][:_DESCRIPTION])
         if done.error is not None:
             return _failed(done.error)
         change = done.changes.get(key)
         return change is not None, None if change is None else change.state
 
-    def _committed(self, changes: Sequence[MessageChange], hold: Hold, last: Result | None) -> list[Result]:
+    def _committed(self, changes: Sequence[MessageChange], hold: EntityHold, last: TryResult | None) -> list[TryResult]:
         """The results of those that were handled, and of the `last`, which comes behind them."""
         hold.check()
         outcomes = self._sink.apply_messages(self._state, changes, self._settings.remember)
         applied = list(takewhile(lambda each: each is MessageOutcome.APPLIED, outcomes))
-        results = [Result(Ending.APPLIED)] * len(applied)
+        results = [TryResult(Ending.APPLIED)] * len(applied)
         self.worked = self.worked or bool(applied)
         if len(applied) == len(outcomes):
             return results if last is None else [*results, last]
         overtaken = outcomes[len(applied)] is MessageOutcome.OVERTAKEN
-        return [*results, Result(Ending.BUSY if overtaken else Ending.REPEATED)]
+        return [*results, TryResult(Ending.BUSY if overtaken else Ending.REPEATED)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +231,10 @@ class _Try:
     """One try at a message, and which one it is."""
 
     message: QueueMessage
-    content: Content
+    content: MessageContent
     delivery: int
 
 
-def _failed(error: Exception) -> Result:
+def _failed(error: Exception) -> TryResult:
     after = error.after if isinstance(error, Retry | RaisedElsewhere) else None
-    return Result(Ending.FAILED, description=described(error)[:_DESCRIPTION], after=after)
+    return TryResult(Ending.FAILED, description=described(error)[:_DESCRIPTION], after=after)

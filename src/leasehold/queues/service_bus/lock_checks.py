@@ -12,7 +12,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSession
 
-from leasehold.queues.service_bus.prompt import PromptTransport
+from leasehold.queues.service_bus.prompt import PromptQueueTransport
 
 
 class _Message(ServiceBusReceivedMessage):
@@ -27,5 +27,5 @@ def service_decides(receiver: Any) -> Any:
     """This receiver of the client, not open yet, whose messages and session no clock of this machine gives up."""
     if receiver._session is not None:
         receiver._session = _Session(receiver._session_id, receiver)
-    receiver._build_received_message = partial(PromptTransport.build_received_message, receiver, _Message)
+    receiver._build_received_message = partial(PromptQueueTransport.build_received_message, receiver, _Message)
     return receiver

@@ -32,7 +32,7 @@ _TAG = "tag"
 """Beside what the client keeps of a delivery that it waits for: numbers begin anew with each link, tags do not."""
 
 
-class PromptTransport(PyamqpTransport):
+class PromptQueueTransport(PyamqpTransport):
     """What a client of azure-servicebus is given as `amqp_transport`."""
 
     @staticmethod
@@ -50,7 +50,7 @@ class PromptTransport(PyamqpTransport):
         """As the client's own, which has its own transport read the answer."""
 
         def read(*answer: Any, amqp_transport: object) -> Any:
-            return callback(*answer, amqp_transport=PromptTransport)
+            return callback(*answer, amqp_transport=PromptQueueTransport)
 
         return PyamqpTransport.mgmt_client_request(*args, callback=read, **options)
 
@@ -92,7 +92,7 @@ def announce(receiver: Any, messages: Iterable[Any], outcome: Any) -> None:
     Where that fails the rest is left to the client, which finds the same.
     """
     link = None if receiver._handler is None else receiver._handler._link
-    if link is None or link._is_closed or receiver._amqp_transport is not PromptTransport:
+    if link is None or link._is_closed or receiver._amqp_transport is not PromptQueueTransport:
         return
     for each in messages:
         if each._delivery_tag not in link._received_delivery_tags or each._is_deferred_message:

@@ -35,7 +35,7 @@ from leasehold.queues.locks import SHORTEST
 from leasehold.queues.service_bus.lock_checks import service_decides
 from leasehold.queues.service_bus.prompt import ABANDONED, COMPLETED, announce, has_some
 from leasehold.queues.service_bus.sending import NOT_ALLOWED, send_all
-from leasehold.queues.service_bus.url import Address, read_url
+from leasehold.queues.service_bus.url import QueueAddress, read_url
 
 _UNAUTHORIZED = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
 _LASTING = (MessagingEntityNotFoundError, MessagingEntityDisabledError, *_UNAUTHORIZED)
@@ -65,7 +65,7 @@ def open_service_bus_queue(url: str, base: Path) -> ServiceBusQueue:
 class ServiceBusQueue:
     """One queue or subscription; with `dead`, its dead letters."""
 
-    def __init__(self, address: Address, *, dead: bool = False) -> None:
+    def __init__(self, address: QueueAddress, *, dead: bool = False) -> None:
         self._address, self._dead = address, dead
         self._client: Any = None
         self._receiver: Any = None
@@ -281,30 +281,30 @@ class ServiceBusQueue:
             raise QueueUnavailable(f"{self.url}: {error.message}") from error
 
 
-def _message(found: Any) -> QueueMessage:
-    until = found.locked_until_utc
-    reason, description = (_mark(found, name) for name in _ANNOUNCED)
-    properties = {_text(name): _text(value) for name, value in (found.application_properties or {}).items()}
-    message_id = None if found.message_id is None else str(found.message_id)
+def _message(received: Any) -> QueueMessage:
+    until = received.locked_until_utc
+    reason, description = (_mark(received, name) for name in _ANNOUNCED)
+    properties = {_text(name): _text(value) for name, value in (received.application_properties or {}).items()}
+    message_id = None if received.message_id is None else str(received.message_id)
     return QueueMessage(
-        body=b"".join(found.body) if found.body_type is AmqpMessageBodyType.DATA else None,
-        sequence_number=found.sequence_number,
-        enqueued_time=found.enqueued_time_utc.timestamp(),
+        body=b"".join(received.body) if received.body_type is AmqpMessageBodyType.DATA else None,
+        sequence_number=received.sequence_number,
+        enqueued_time=received.enqueued_time_utc.timestamp(),
         message_id=properties.pop(FIRST_ID, message_id) or None,
-        session_id=None if found.session_id is None else _text(found.session_id),
-        partition_key=None if found.partition_key is None else _text(found.partition_key),
+        session_id=None if received.session_id is None else _text(received.session_id),
+        partition_key=None if received.partition_key is None else _text(received.partition_key),
         properties=properties,
-        delivery_count=found.delivery_count or 0,
+        delivery_count=received.delivery_count or 0,
         locked_until=until.timestamp() if until is not None else 0.0,
         dead_letter_reason=reason,
         dead_letter_description=description,
-        driver=found,
+        driver=received,
     )
 
 
-def _mark(found: Any, name: bytes) -> str | None:
+def _mark(received: Any, name: bytes) -> str | None:
     """Why a message is a dead letter. Any sender may set it too, to anything: the driver fails at what is not text."""
-    value = (found.application_properties or {}).get(name)
+    value = (received.application_properties or {}).get(name)
     return _text(value) if isinstance(value, bytes | str) else None
 
 

@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusErro
 
 from leasehold.errors import SchemaMismatch
 from leasehold.queues.base import NewMessage
-from leasehold.queues.service_bus.prompt import PromptTransport
+from leasehold.queues.service_bus.prompt import PromptQueueTransport
 
 _LONGEST_ID = 128
 _CONTENT = (
@@ -50,8 +50,11 @@ def send_all(sender: Any, messages: Sequence[NewMessage], *, sessions: bool, sho
 
 def _check_size(sender: Any, message: ServiceBusMessage, shown: str) -> None:
     """Refuse what is too large for the queue, too: the client would send it, and be cut off."""
-    most, coded = sender._max_message_size_on_link, PromptTransport.to_outgoing_amqp_message(message.raw_amqp_message)
-    if most <= sender._max_batch_size_on_link or PromptTransport.get_message_encoded_size(coded) > most:
+    most, coded = (
+        sender._max_message_size_on_link,
+        PromptQueueTransport.to_outgoing_amqp_message(message.raw_amqp_message),
+    )
+    if most <= sender._max_batch_size_on_link or PromptQueueTransport.get_message_encoded_size(coded) > most:
         raise SchemaMismatch(f"{shown}: a message is larger than the {most:,} bytes it takes")
 
 
@@ -68,17 +71,17 @@ def _send(sender: Any, what: Any, count: int, shown: str) -> None:
         raise
 
 
-def _made(one: NewMessage, *, sessions: bool, shown: str) -> ServiceBusMessage:
-    if sessions and not one.key:
+def _made(message: NewMessage, *, sessions: bool, shown: str) -> ServiceBusMessage:
+    if sessions and not message.key:
         raise SchemaMismatch(f"{shown}: a message without a key, and the queue requires sessions, which are by key")
-    name = one.message_id
-    place = {"session_id": one.key} if sessions else {"partition_key": one.key} if one.key else {}
-    properties: dict[Any, Any] = dict(one.properties)
+    name = message.message_id
+    place = {"session_id": message.key} if sessions else {"partition_key": message.key} if message.key else {}
+    properties: dict[Any, Any] = dict(message.properties)
     try:
-        "".join((one.key or "", name or "", *map(str, properties), *map(str, properties.values()))).encode()
+        "".join((message.key or "", name or "", *map(str, properties), *map(str, properties.values()))).encode()
         if name is not None and len(name) > _LONGEST_ID:
             name = hashlib.sha256(name.encode()).hexdigest()
-        return ServiceBusMessage(one.body, application_properties=properties, message_id=name, **place)
+        return ServiceBusMessage(message.body, application_properties=properties, message_id=name, **place)
     except (TypeError, ValueError) as error:
         raise SchemaMismatch(f"{shown}: a message that it does not take: {error}") from error
 

@@ -21,7 +21,7 @@ from leasehold.azure.connection_strings import Strings, checked_connection_strin
 from leasehold.azure.credentials import default_credential
 from leasehold.backends import is_host, masked, unknown_option
 from leasehold.errors import ConfigError
-from leasehold.queues.service_bus.prompt import PromptTransport
+from leasehold.queues.service_bus.prompt import PromptQueueTransport
 
 VARIABLE = "LEASEHOLD_SERVICE_BUS_CONNECTION_STRING"
 
@@ -37,7 +37,7 @@ _TRANSPORTS = {"amqp": TransportType.Amqp, "websockets": TransportType.AmqpOverW
 
 
 @dataclass(frozen=True)
-class Address:
+class QueueAddress:
     """Where a queue or subscription is and how it is reached. Its `repr` holds no secret."""
 
     namespace: str
@@ -74,11 +74,11 @@ class Address:
             client = ServiceBusClient.from_connection_string(self._connection_string, **options)
         else:
             client = ServiceBusClient(self.namespace, default_credential(_WITHOUT_STRING, "servicebus"), **options)
-        client._amqp_transport = PromptTransport  # it takes none as an argument
+        client._amqp_transport = PromptQueueTransport  # it takes none as an argument
         return client
 
 
-def read_url(url: str) -> Address:
+def read_url(url: str) -> QueueAddress:
     """The address in a URL. Raises `ConfigError` and `MissingDependency`."""
     parts = urlsplit(url)
     path, namespace = unquote(parts.path).strip("/"), parts.netloc
@@ -98,4 +98,4 @@ def read_url(url: str) -> Address:
     found = re.fullmatch(r"(?P<topic>.+)/subscriptions/(?P<name>[^/]+)", path, re.IGNORECASE)
     entity, subscription = (found["topic"], found["name"]) if found else (path, None)
     string = checked_connection_string(options, os.environ, _STRINGS, namespace=namespace, entity=entity)
-    return Address(namespace, entity, subscription, transport, sessions == "true", string)
+    return QueueAddress(namespace, entity, subscription, transport, sessions == "true", string)

@@ -38,7 +38,7 @@ class BesideRows:
         return batch
 
     def judge_duplicates(
-        self, identities: Identities, plan: fence.Plan, now: float, left_out: Collection[tuple[str, str, int]] = ()
+        self, identities: Identities, plan: fence.FencePlan, now: float, left_out: Collection[tuple[str, str, int]] = ()
     ) -> duplicates.DuplicatesFound:
         """Judge what of the batch was sent before, remember the rest, and forget some of what nobody asks for.
 
@@ -76,7 +76,7 @@ class BesideRows:
         """Change parked events."""
         self._transaction.park(parking, now)
 
-    def emit(self, events: Sequence[EmittedEvent], plan: fence.Plan, now: float) -> None:
+    def emit(self, events: Sequence[EmittedEvent], plan: fence.FencePlan, now: float) -> None:
         """Put into the outbox what events of admitted ranges have emitted."""
         admitted = {each.range.lane for each in plan.admitted}
         self._transaction.emit([one for one in events if (one.hub, one.partition) in admitted], now)

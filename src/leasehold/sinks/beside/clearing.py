@@ -85,7 +85,7 @@ def _note_places(transaction: BesideTransaction, retention: Retention, now: floa
     last = session.one(f"SELECT max({_AT}) FROM {place} WHERE {OF_READER}", **reader)
     if last is not None and retention.note_every is not None and now - last < retention.note_every:
         return
-    transaction.lock_watermarks([], others=True)
+    transaction.lock_watermarks([], whole_table=True)
     session.run(
         f"INSERT INTO {place} (pipeline, entity_table, consumer_group, {_AT}, hub, partition, sequence_number) "
         "SELECT pipeline, entity_table, consumer_group, %(now)s, hub, partition, sequence_number "

@@ -29,7 +29,7 @@ from typing import Protocol
 from leasehold.config import check_number
 from leasehold.errors import ConfigError
 from leasehold.sinks.beside.set_aside.contract import RejectedRow
-from leasehold.sinks.rules.table import TableSpec, check_utf8, folded, ordered_keys
+from leasehold.sinks.rules.table_spec import TableSpec, check_utf8, folded, ordered_keys
 
 __all__ = ["Cleared", "Forgets", "Forgotten", "Retention"]
 
@@ -183,10 +183,10 @@ _read = partial(json.loads, object_pairs_hook=tuple, parse_int=str, parse_float=
 """JSON with its digits: an object becomes a tuple of names and values, a number its text."""
 
 
-def _is(value: object, wanted: str) -> bool:
+def _is(value: object, text: str) -> bool:
     if isinstance(value, str):
-        return value == wanted
+        return value == text
     try:
-        return bool(_read(wanted) == value)
+        return bool(_read(text) == value)
     except (ValueError, RecursionError):
         return False

@@ -9,7 +9,7 @@ from typing import Any
 
 from leasehold.sinks.beside.forgetting import candidates
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.table import TableSpec, ordered_keys
+from leasehold.sinks.rules.table_spec import TableSpec, ordered_keys
 
 
 def text_of(spec: TableSpec, key: Key) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from leasehold.sinks.rules.columns import stored_fields
 from leasehold.sinks.rules.remembered_order import OwnValue, ordering_column
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.transactions import TableTransaction
 
 if TYPE_CHECKING:

@@ -76,12 +76,12 @@ def check_still_there(session: Session) -> None:
         raise claims.was_dropped(spec, gone[0])
 
 
-def note_made(session: Session, *, made: bool) -> None:
+def note_made(session: Session, *, is_new: bool) -> None:
     """Note whether the entity table is there."""
     session.run(
         f"UPDATE {session.of(TABLE)} SET made = %(made)s WHERE name = %(name)s AND made <> %(made)s",
         name=session.spec.name,
-        made=made,
+        made=is_new,
     )
 
 

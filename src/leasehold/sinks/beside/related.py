@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.rules.table import TableSpec, folded
 from leasehold.sinks.rules.table_name import TableName
+from leasehold.sinks.rules.table_spec import TableSpec, folded
 
 if TYPE_CHECKING:
     from leasehold.sinks.rules.related import Gone, Row

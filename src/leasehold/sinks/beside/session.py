@@ -16,7 +16,7 @@ from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.rejected import Rejected
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,8 +206,8 @@ class BesideTransaction(Protocol):
         """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
         ...
 
-    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
-        """Keep these watermarks from changing, also those that are missing; with `others` all that the table has."""
+    def lock_watermarks(self, lanes: Collection[Lane], *, whole_table: bool = False) -> None:
+        """Keep these watermarks from changing, missing ones too; with `whole_table` all that the table has."""
         ...
 
     def forget(self, key: Mapping[str, str]) -> Forgotten:

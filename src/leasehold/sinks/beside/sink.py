@@ -38,7 +38,7 @@ from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
 from leasehold.sinks.rules.skipping import SkipNote
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 
 
 class BesideSink(ABC):
@@ -64,7 +64,7 @@ class BesideSink(ABC):
         """See `Forgets`."""
 
         def once(transaction: BesideTransaction) -> Forgotten:
-            transaction.lock_watermarks([], others=True)
+            transaction.lock_watermarks([], whole_table=True)
             transaction.count_change()
             return transaction.forget(key)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.table import FENCE_COLUMNS, OWNER_LEVEL, SEQUENCE_NUMBER, TableSpec, ordered_keys
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, OWNER_LEVEL, SEQUENCE_NUMBER, TableSpec, ordered_keys
 
 _FENCE = [
     pa.field(name, pa.int64() if name in (SEQUENCE_NUMBER, OWNER_LEVEL) else pa.string()) for name in FENCE_COLUMNS

@@ -179,7 +179,7 @@ class ChangesBeside(UnwrittenFeatures, ABC):
         if self.session.there(self.session.spec.name):
             return
         self._forget_all(PARKED, ENTITY)
-        record.note_made(self.session, made=False)
+        record.note_made(self.session, is_new=False)
         record.forget_order(self.session, rows_count=True)
         self.drop_memories()
 

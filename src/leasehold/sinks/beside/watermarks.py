@@ -15,7 +15,7 @@ from leasehold.printable import printable
 from leasehold.sinks.beside.session import MINE, Kind, Session, mine_of
 from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.fence import Lane, Watermark
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 
 WATERMARK = "leasehold_watermark"
 

@@ -19,14 +19,14 @@ from leasehold.sinks.beside.set_aside import rejected, retrying
 from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.content import Columns, Content, content_of
-from leasehold.sinks.rules.fence import Plan
+from leasehold.sinks.rules.fence import FencePlan
 from leasehold.sinks.rules.ordering import Claim, Key, PastOrder
 from leasehold.sinks.rules.remembered_order import TableOrder
-from leasehold.sinks.rules.row_by_row import Order, Written, not_comparable
+from leasehold.sinks.rules.row_by_row import RowOrder, Written, not_comparable
 from leasehold.sinks.rules.rows import Rows
 from leasehold.sinks.transactions import Outcome
 
-Write = Callable[[Rows, Order], Written]
+Write = Callable[[Rows, RowOrder], Written]
 """Writes rows as an order says; see `RowWriter` for what it promises and raises."""
 
 
@@ -58,10 +58,10 @@ def write(
     columns: Columns,
     batch: Batch,
     kept: Kept,
-    plan: Plan,
+    plan: FencePlan,
     order: TableOrder,
     now: float,
-    known: KnownKeys,
+    memory: KnownKeys,
     write_rows: Write,
     *,
     at_once: Callable[[Rows], Written | None] = lambda rows: None,
@@ -79,12 +79,12 @@ def write(
     if written is None:
         row_order = content.order(
             # of a spread table, where a key was before says nothing
-            lambda keys: {} if spec.spread else known.claims(keys, by_value=order.kind is not None),
+            lambda keys: {} if spec.spread else memory.claims(keys, by_value=order.kind is not None),
             keyed=bool(spec.keys),
         )
         written = write_rows(content.rows, row_order)
         if spec.keys:
-            known.remember(content.remembered(row_order))
+            memory.remember(content.remembered(row_order))
     if spec.keys and written.applied:
         record.note_order(session, order)
     set_aside = content.rejected(written.broken)
@@ -99,30 +99,30 @@ def write_again(
     batch: Batch,
     kept: Kept,
     order: TableOrder,
-    known: KnownKeys,
+    memory: KnownKeys,
     write_rows: Write,
 ) -> Tried:
     """See `RetryTransaction.write_again`: rows of events that are tried again, by rule 2 of `set_aside`."""
     content = content_of(batch, columns, kept)
     if session.spec.keys and (cleared := clearing.cleared_up_to(session)):
         keys = list(dict.fromkeys(content.rows.keys))
-        content = retrying.without_doubtful(content, known.places(keys), cleared)
-    judge = _past_order(content, known, by_value=order.kind is not None, keyed=bool(session.spec.keys))
+        content = retrying.without_doubtful(content, memory.places(keys), cleared)
+    judge = _past_order(content, memory, by_value=order.kind is not None, keyed=bool(session.spec.keys))
     written = write_rows(content.rows, judge)
     watermarks.count_change(session)
     broken = dict(written.broken)
     if isinstance(judge, PastOrder):
         broken |= {index: not_comparable(lane) for index, lane in judge.conflicts.items()}
     if remembered := list(content.remembered(judge)):
-        known.remember(remembered)
+        memory.remember(remembered)
         record.note_order(session, order)
     return Tried(written.applied, written.superseded, content.rejected(broken))
 
 
-def _past_order(content: Content, known: KnownKeys, *, by_value: bool, keyed: bool) -> Order:
+def _past_order(content: Content, memory: KnownKeys, *, by_value: bool, keyed: bool) -> RowOrder:
     """What decides which rows count that come after their time."""
     if by_value or not keyed:
-        return content.order(lambda keys: known.claims(keys, by_value=by_value), keyed=keyed)
+        return content.order(lambda keys: memory.claims(keys, by_value=by_value), keyed=keyed)
     rows = content.rows
     places = [(*lane, number) for lane, number in zip(rows.lanes, rows.numbers, strict=True)]
-    return PastOrder(rows.keys, places, known.places(list(dict.fromkeys(rows.keys))))
+    return PastOrder(rows.keys, places, memory.places(list(dict.fromkeys(rows.keys))))

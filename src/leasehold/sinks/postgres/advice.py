@@ -7,7 +7,7 @@ statistics alone, which anybody may; what is there is some seconds old, and coun
 from __future__ import annotations
 
 from leasehold.sinks.postgres.layout import FILLFACTOR
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.rules.columns import qualified
 
 _ENOUGH = 10_000
@@ -19,7 +19,7 @@ FROM pg_stat_all_tables s JOIN pg_class c ON c.oid = s.relid WHERE s.schemaname 
 """
 
 
-def advice(session: Session) -> tuple[str, ...]:
+def advice(session: PostgresSession) -> tuple[str, ...]:
     """A sentence about each of the table and its memory of keys of which most updates write every index."""
     found = []
     for name in filter(None, (session.spec.name, session.spec.memory)):

@@ -42,11 +42,11 @@ import psycopg
 
 from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.postgres.concerned import Concerned
-from leasehold.sinks.postgres.layout import Layout, Target
+from leasehold.sinks.postgres.layout import Layout, TargetColumn
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.own_values import OwnColumn
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.staging import APART, KEYS, KNOWN, STAGE, Staging
 from leasehold.sinks.rules.ordering import Step
 
@@ -94,7 +94,7 @@ class AtOnce:
 
     def __init__(
         self,
-        session: Session,
+        session: PostgresSession,
         layout: Layout,
         *,
         by_value: bool,
@@ -224,7 +224,7 @@ class AtOnce:
         return self._session.run(self._layout.insert(table, source, there=True))
 
     @property
-    def _unique(self) -> list[tuple[int, Target]]:
+    def _unique(self) -> list[tuple[int, TargetColumn]]:
         """The columns of unique indexes that rows have values for, with their places.
 
         But for those of the key, and of an index that has all of the key in it: two keys are never the same there.
@@ -316,6 +316,6 @@ class AtOnce:
         )
 
 
-def _same(some: Sequence[str], others: Sequence[str]) -> str:
+def _same(left_values: Sequence[str], right_values: Sequence[str]) -> str:
     """SQL for whether values are the same to the last bit, whatever their types; NULL is the same as NULL."""
-    return f"pg_catalog.record_image_eq(ROW({', '.join(some)}), ROW({', '.join(others)}))"
+    return f"pg_catalog.record_image_eq(ROW({', '.join(left_values)}), ROW({', '.join(right_values)}))"

@@ -24,7 +24,7 @@ from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session, reason_of
+from leasehold.sinks.postgres.session import PostgresSession, reason_of
 from leasehold.sinks.rules.columns import own_columns_refused
 
 _RULE = """
@@ -79,12 +79,12 @@ class _Default:
 class Blame:
     """Judges errors of rows of `table`, in one transaction. `given` are the columns that rows have values for."""
 
-    def __init__(self, session: Session, table: str, relation: Relation, given: Collection[str]) -> None:
+    def __init__(self, session: PostgresSession, table: str, relation: Relation, names: Collection[str]) -> None:
         self._session = session
         self._name = table
         self._relation = relation
         self._table = session.names.of(table)
-        self._own = {column.name for column in relation.columns if not column.is_generated} - {*given}
+        self._own = {column.name for column in relation.columns if not column.is_generated} - {*names}
 
     def reason(self, error: psycopg.Error) -> str:
         """What the table says of a row that it has refused. The savepoint of the row is undone by now.

@@ -39,7 +39,7 @@ from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.beside.watermarks import OF_READER, WATERMARK, of_reader
 from leasehold.sinks.postgres.names import NEEDED, SHARED
-from leasehold.sinks.postgres.session import Session, reason_of
+from leasehold.sinks.postgres.session import PostgresSession, reason_of
 from leasehold.sinks.rules.fence import Lane
 
 FORMAT = 3
@@ -116,7 +116,7 @@ _LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partiti
 class Bookkeeping:
     """What is kept beside the table of `session`, as far as only Postgres does it so."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PostgresSession) -> None:
         self._session = session
         self._watermark = session.of(WATERMARK)
         self._mine = of_reader(session.spec)
@@ -148,7 +148,7 @@ class Bookkeeping:
         query = "SELECT bool_and(to_regclass(it) IS NOT NULL) FROM unnest(%(names)s::text[]) AS it"
         return bool(self._session.one(query, names=names))
 
-    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool, missing: bool = True) -> None:
+    def lock_watermarks(self, lanes: Collection[Lane], *, whole_table: bool, missing: bool = True) -> None:
         """Insert those that are `missing`, and lock all that are there in the order of their keys."""
         hubs, partitions = _parted(sorted(lanes))
         if hubs and missing:
@@ -164,7 +164,7 @@ class Bookkeeping:
                 partitions=partitions,
                 before=BEFORE_FIRST,
             )
-        those = "" if others else f"AND (hub, partition) IN (SELECT hub, partition FROM {_LANES}) "
+        those = "" if whole_table else f"AND (hub, partition) IN (SELECT hub, partition FROM {_LANES}) "
         self._session.run(
             f"SELECT 1 FROM {self._watermark} WHERE {OF_READER} {those}ORDER BY hub, partition FOR UPDATE",
             **self._mine,

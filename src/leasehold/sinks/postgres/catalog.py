@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leasehold.postgres.place import UNLOGGED, check_relations
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 
 ROOM = 7900
 """Bytes of values with which a row fits its page of 8 kB, however many columns its header tells of."""
@@ -205,7 +205,7 @@ class Relation:
         return sum(column.width for column in self.columns) <= ROOM
 
 
-def kind_of_relation(session: Session, name: str) -> str | None:
+def kind_of_relation(session: PostgresSession, name: str) -> str | None:
     """`relkind` of what has this name in the schema, None if there is nothing."""
     found = session.one(
         "SELECT c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -216,18 +216,18 @@ def kind_of_relation(session: Session, name: str) -> str | None:
     return None if found is None else str(found)
 
 
-def check_tables(session: Session, names: Sequence[str], shown: str) -> None:
+def check_tables(session: PostgresSession, names: Sequence[str], shown: str) -> None:
     """Refuse, by a `UsageError`, relations that are no tables or somebody else's, before they are read."""
     check_relations(session.connection, session.names.schema, names, shown, partitioned=True)
 
 
-def state_of(session: Session, names: Sequence[str]) -> tuple[str, ...]:
+def state_of(session: PostgresSession, names: Sequence[str]) -> tuple[str, ...]:
     """Differs once one of these tables has been made, dropped or altered in what a batch depends on."""
     rows = session.rows(_STATE, schema=session.names.schema, names=[*names])
     return tuple(str(row[0]) for row in rows)
 
 
-def relation(session: Session, name: str) -> Relation:
+def relation(session: PostgresSession, name: str) -> Relation:
     """The table of this name in the schema, which is there."""
     it = {"schema": session.names.schema, "name": name}
     rows = session.rows(_COLUMNS, **it)
@@ -266,10 +266,10 @@ def _index(
     predicate: str | None,
     elements: Sequence[str],
     keys: Sequence[int],
-    others: Sequence[int],
+    all_columns: Sequence[int],
     nulls_equal: bool,
 ) -> UniqueIndex:
-    """`others` are all columns that the index depends on: also those that it only carries along, by INCLUDE."""
+    """`all_columns` are all columns that the index depends on: also those that it only carries along, by INCLUDE."""
     plain = 0 not in keys and predicate is None
-    columns = frozenset(named([number for number in (*keys, *(() if plain else others)) if number]))
+    columns = frozenset(named([number for number in (*keys, *(() if plain else all_columns)) if number]))
     return UniqueIndex(name, immediate, predicate, tuple(elements), plain, columns, nulls_equal)

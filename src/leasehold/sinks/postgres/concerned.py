@@ -32,14 +32,14 @@ from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres.catalog import Exclusion, ForeignKey, UniqueIndex
 from leasehold.sinks.postgres.layout import SHORT, Layout
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.staging import APART, KEYS, STAGE, meeting
 
 
 class Concerned:
     """Finds the concerned keys of one batch."""
 
-    def __init__(self, session: Session, layout: Layout, *, deletes: bool) -> None:
+    def __init__(self, session: PostgresSession, layout: Layout, *, deletes: bool) -> None:
         self._session = session
         self._layout = layout
         self._deletes = deletes

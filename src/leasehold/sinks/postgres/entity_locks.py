@@ -12,11 +12,11 @@ from collections.abc import Collection
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.keys import text_of
 from leasehold.sinks.beside.session import MINE, mine_of
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.rules.ordering import Key
 
 
-def locked(session: Session, keys: Collection[Key]) -> dict[Key, int]:
+def locked(session: PostgresSession, keys: Collection[Key]) -> dict[Key, int]:
     """See `WritesBeside.lock_entities`. The table is there."""
     table, texts = session.names.of(ENTITY), sorted({text_of(session.spec, key) for key in keys})
     named = {**mine_of(session.spec), "keys": texts}

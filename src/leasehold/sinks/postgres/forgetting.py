@@ -13,12 +13,12 @@ from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.session import Places
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import relation
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.rules.fence import Lane
-from leasehold.sinks.rules.table import ordered_keys
+from leasehold.sinks.rules.table_spec import ordered_keys
 
 
-def forget(session: Session, key: Mapping[str, str]) -> int:
+def forget(session: PostgresSession, key: Mapping[str, str]) -> int:
     """Forget what is known of a key, which a person states as text; how many there were.
 
     A text that is no value of the key's column is nobody's key.
@@ -39,14 +39,14 @@ def forget(session: Session, key: Mapping[str, str]) -> int:
         return 0
 
 
-def _key_types(session: Session) -> dict[str, str]:
+def _key_types(session: PostgresSession) -> dict[str, str]:
     assert session.spec.memory is not None
     declared = {column.name: column.declared for column in relation(session, session.spec.memory).columns}
     return {name: declared[name] for name in session.names.key_columns}
 
 
 def clear(
-    session: Session,
+    session: PostgresSession,
     bookkeeping: Bookkeeping,
     old: Places,
     old_of_deleted: Places,

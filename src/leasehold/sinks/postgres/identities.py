@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from leasehold.sinks.postgres.catalog import kind_of_relation
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.rules.duplicates import Memory, Seen
 
 LOCK = 0x6964656E  # "iden": whoever makes such a table holds it, for watermarks are locked before identities come
 
 
-def make(session: Session) -> None:
+def make(session: PostgresSession) -> None:
     """Make the table unless it is there."""
     name = session.spec.identities
     if kind_of_relation(session, name):
@@ -39,7 +39,7 @@ def make(session: Session) -> None:
     session.run(f"CREATE INDEX ON {table} (enqueued)")
 
 
-def known(session: Session, digests: Collection[str]) -> dict[str, Seen]:
+def known(session: PostgresSession, digests: Collection[str]) -> dict[str, Seen]:
     """What is remembered of these identities, which are locked. The table is there."""
     table, wanted = session.names.of(session.spec.identities), sorted(digests)
     found: list[tuple[str, ...]] = []
@@ -58,7 +58,7 @@ def known(session: Session, digests: Collection[str]) -> dict[str, Seen]:
     return {identity: Seen(*seen) for identity, *seen in found if seen[0] is not None}  # type: ignore[arg-type]
 
 
-def remember(session: Session, memory: Memory) -> None:
+def remember(session: PostgresSession, memory: Memory) -> None:
     """Remember these, in place of what was, of identities that `known` has locked."""
     events = [memory[identity] for identity in sorted(memory)]
     session.run(
@@ -74,13 +74,13 @@ def remember(session: Session, memory: Memory) -> None:
     )
 
 
-def reached(session: Session) -> int | None:
+def reached(session: PostgresSession) -> int | None:
     """The time that the table has reached, if it is noted. The table is there."""
     found = session.rows(f"SELECT enqueued FROM {session.names.of(session.spec.identities)} WHERE identity = ''")
     return found[0][0] if found else None
 
 
-def reach(session: Session, time: int | None) -> None:
+def reach(session: PostgresSession, time: int | None) -> None:
     """Note the time that the table has reached, unless a later one is, or somebody notes one now; None: note none."""
     if time is None:
         if kind_of_relation(session, session.spec.identities):
@@ -97,7 +97,7 @@ def reach(session: Session, time: int | None) -> None:
     )
 
 
-def forget(session: Session, before: int, at_most: int) -> None:
+def forget(session: PostgresSession, before: int, at_most: int) -> None:
     """Forget the oldest of those from before this time that nobody has locked."""
     table = session.names.of(session.spec.identities)
     session.run(

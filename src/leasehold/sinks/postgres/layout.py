@@ -26,10 +26,10 @@ from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import ROOM, Relation, TableColumn, kind_of_relation, relation
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
 from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, qualified, refuse_columns, stored_fields
-from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
+from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
 
 FILLFACTOR = 50
 """Percent of a page that new rows fill: a batch may change all rows of a page, and each finds room for its new version
@@ -51,7 +51,7 @@ _OTHERS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetColumn:
     """A column to write: its name in the table, the type of the staging table's column, and the way between them."""
 
     name: str
@@ -97,12 +97,12 @@ class Layout:
 
     columns: tuple[str, ...]
     keys: tuple[int, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[TargetColumn, ...]
     relation: Relation
     added: tuple[str, ...] = ()
 
     @property
-    def key_targets(self) -> tuple[Target, ...]:
+    def key_targets(self) -> tuple[TargetColumn, ...]:
         return tuple(self.targets[place] for place in self.keys)
 
     @property
@@ -235,7 +235,7 @@ def _longest(column: Any) -> int:
     return 16 if plain else SHORT + 1
 
 
-def fit(session: Session, schema: pa.Schema, *, only_look: bool = False) -> Layout:
+def fit(session: PostgresSession, schema: pa.Schema, *, only_look: bool = False) -> Layout:
     """Check `schema` against the table, which is made if it is missing, or gets what it lacks. Raises `SchemaMismatch`.
 
     With `only_look` a table that is there is not altered: the layout is that of the table as it would be.
@@ -266,11 +266,11 @@ def fit(session: Session, schema: pa.Schema, *, only_look: bool = False) -> Layo
     return replace(layout, added=added)
 
 
-def _new_columns(session: Session, fields: Sequence[pa.Field], found: Relation) -> list[TableColumn]:
+def _new_columns(session: PostgresSession, fields: Sequence[pa.Field], relation: Relation) -> list[TableColumn]:
     """The columns that are to be added. Raises `SchemaMismatch` where this user may not."""
     missing = [
         (field.name, declared)
-        for field in addable(session.spec, fields, [column.name for column in found.columns])
+        for field in addable(session.spec, fields, [column.name for column in relation.columns])
         if field.name not in _TAKEN and len(field.name.encode()) <= _LONGEST
         if (declared := declared_for(field.type, is_key=False)) is not None
     ]
@@ -283,7 +283,7 @@ def _new_columns(session: Session, fields: Sequence[pa.Field], found: Relation) 
     return [TableColumn(name, declared, False, False, False, False, False, True) for name, declared in missing]
 
 
-def _create(session: Session, fields: Sequence[pa.Field]) -> str:
+def _create(session: PostgresSession, fields: Sequence[pa.Field]) -> str:
     spec = session.spec
     keys = {folded(name) for name in spec.keys}
     wrong, parts = [], []
@@ -304,12 +304,12 @@ def _create(session: Session, fields: Sequence[pa.Field]) -> str:
     return f"CREATE TABLE {session.names.table} ({', '.join(parts)}){room}"
 
 
-def compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> Layout:
+def compared(spec: TableSpec, fields: Sequence[pa.Field], relation: Relation) -> Layout:
     """How rows of these fields are written to the table as it is. Raises `SchemaMismatch`."""
     wrong: list[tuple[str, str]] = []
-    targets: list[Target] = []
+    targets: list[TargetColumn] = []
     for field in fields:
-        column = _column(found, field.name)
+        column = _column(relation, field.name)
         if column is None:
             declared = declared_for(field.type, is_key=False) or "TYPE"
             wrong.append((field.name, how_to_add(spec, field.name, declared)))
@@ -327,44 +327,44 @@ def compared(spec: TableSpec, fields: Sequence[pa.Field], found: Relation) -> La
             )
         else:
             targets.append(
-                Target(column.name, column.declared, carrier_of(field.type), there, column.not_null, column.width)
+                TargetColumn(column.name, column.declared, carrier_of(field.type), there, column.not_null, column.width)
             )
     given = {target.name for target in targets}
     if not wrong:
         wrong += [
             (column.name, "is NOT NULL and has no default in the table, and is not to be written: add it")
-            for column in found.columns
+            for column in relation.columns
             if column.not_null and not column.has_default and not column.computed and column.name not in given
         ]
     refuse_columns(spec, wrong)
     places = {folded(field.name): place for place, field in enumerate(fields)}
     keys = tuple(places[folded(key)] for key in ordered_keys(spec))
-    if keys and (problem := _key_problem(spec, found, [targets[place].name for place in keys])):
+    if keys and (problem := _key_problem(spec, relation, [targets[place].name for place in keys])):
         refuse_columns(spec, [(", ".join(spec.keys), problem)])
-    return Layout(tuple(field.name for field in fields), keys, tuple(targets), found)
+    return Layout(tuple(field.name for field in fields), keys, tuple(targets), relation)
 
 
-def _column(found: Relation, name: str) -> TableColumn | None:
-    exact = [column for column in found.columns if column.name == name]
-    alike = [column for column in found.columns if folded(column.name) == folded(name)]
+def _column(relation: Relation, name: str) -> TableColumn | None:
+    exact = [column for column in relation.columns if column.name == name]
+    alike = [column for column in relation.columns if folded(column.name) == folded(name)]
     return exact[0] if exact else alike[0] if len(alike) == 1 else None
 
 
-def _key_problem(spec: TableSpec, found: Relation, keys: Sequence[str]) -> str | None:
+def _key_problem(spec: TableSpec, relation: Relation, keys: Sequence[str]) -> str | None:
     """What keeps the key columns from being what the table knows a row by."""
-    if not any(index.plain and index.immediate and index.columns == frozenset(keys) for index in found.unique):
+    if not any(index.plain and index.immediate and index.columns == frozenset(keys) for index in relation.unique):
         made = f"CREATE UNIQUE INDEX ON {qualified(spec.called)} ({', '.join(map(quoted, keys))})"
         return (
             "neither the primary key nor a unique index that is checked at once is on exactly these columns: correct "
             f"keys, or {made}"
         )
-    loose = [column.name for column in found.columns if column.name in keys and not column.comparable]
+    loose = [column.name for column in relation.columns if column.name in keys and not column.comparable]
     if loose:
         return f"the table compares {loose[0]} otherwise than as it is: give it a deterministic collation, or type text"
     return None
 
 
-def _try(session: Session, layout: Layout) -> None:
+def _try(session: PostgresSession, layout: Layout) -> None:
     """Have the server read the statement that will write, as far as it goes without staging."""
     columns = ", ".join(f"NULL::{target.carrier} AS c{place}" for place, target in enumerate(layout.targets))
     source = f"(SELECT {columns}) AS s"

@@ -21,7 +21,7 @@ from leasehold.sinks.postgres import own_values
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import FILLFACTOR, Layout
 from leasehold.sinks.postgres.own_values import OwnColumn
-from leasehold.sinks.postgres.session import Session, reason_of
+from leasehold.sinks.postgres.session import PostgresSession, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE, split
 from leasehold.sinks.rules.ordering import UNKNOWN, Claim
 
@@ -32,7 +32,7 @@ _IN_MEMORY = "0.01"
 """What it costs to read a page that was just read, where the planner counts 4: or it reads the whole table instead."""
 
 
-def make(session: Session, layout: Layout) -> None:
+def make(session: PostgresSession, layout: Layout) -> None:
     """Make the table, which is missing."""
     names = session.names
     declared = {column.name: column for column in layout.relation.columns}
@@ -50,7 +50,9 @@ def make(session: Session, layout: Layout) -> None:
 class Memory:
     """The memory of the keys of one batch, once they are staged."""
 
-    def __init__(self, session: Session, layout: Layout, *, by_value: bool, own: OwnColumn | None = None) -> None:
+    def __init__(
+        self, session: PostgresSession, layout: Layout, *, by_value: bool, own: OwnColumn | None = None
+    ) -> None:
         self._session = session
         self._layout = layout
         self._by_value = by_value

@@ -28,7 +28,7 @@ from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.memory import Memory
 from leasehold.sinks.postgres.own_values import OwnColumn
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, ROWS, STAGE, Filled, Staging
 from leasehold.sinks.rules.ordering import Claim, KeyOrder, PastOrder
 from leasehold.sinks.rules.row_by_row import RowWriter, not_comparable, two_partitions
@@ -51,7 +51,7 @@ class Merge:
 
     def __init__(
         self,
-        session: Session,
+        session: PostgresSession,
         layout: Layout,
         bookkeeping: Bookkeeping,
         *,
@@ -332,7 +332,7 @@ class Merge:
 class _Apart:
     """Rows that are written one after the other: `place, kid, lane, number, …` in the order of events."""
 
-    def __init__(self, session: Session, layout: Layout, blame: Blame, rows: Sequence[Any], lanes: Any) -> None:
+    def __init__(self, session: PostgresSession, layout: Layout, blame: Blame, rows: Sequence[Any], lanes: Any) -> None:
         self._session = session
         self._blame = blame
         self._rows = rows
@@ -354,8 +354,8 @@ class _Apart:
             return self._blame.reason(error)
         return None
 
-    def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:
+    def conflict(self, index: int, claim: Claim) -> KeyFromTwoPartitions:
         _, kid, lane, number, *_ = self._rows[index]
         names = ", ".join(self._session.names.key_columns)
         [key] = self._session.rows(f"SELECT {names} FROM {KEYS} WHERE kid = %(kid)s", kid=kid)
-        return two_partitions(self._session.spec, key, self._lanes[lane], number, (known[0], known[1]))
+        return two_partitions(self._session.spec, key, self._lanes[lane], number, (claim[0], claim[1]))

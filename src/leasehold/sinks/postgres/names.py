@@ -20,7 +20,7 @@ from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.beside.watermarks import WATERMARK
 from leasehold.sinks.rules.columns import quoted as as_identifier
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 
 NEEDED = (TABLE, WATERMARK)
 """The tables without which there is no entity table in a schema."""

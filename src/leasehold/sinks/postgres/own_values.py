@@ -14,7 +14,7 @@ from typing import Any
 
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.staging import FRESH, KEYS, KNOWN, split
 from leasehold.sinks.rules.remembered_order import OwnValue, no_order
 
@@ -72,7 +72,7 @@ def _finite(name: str, value: str) -> str:
     return f"CASE WHEN isfinite({name}) THEN {value} WHEN {name} > 'epoch' THEN {_BEYOND} ELSE -{_BEYOND} END"
 
 
-def load(session: Session, layout: Layout, own: OwnColumn) -> int:
+def load(session: PostgresSession, layout: Layout, own: OwnColumn) -> int:
     """Note in `KNOWN` the own values of the rows of `FRESH` keys, which are locked; returns how many there are.
 
     What is noted so has no place in the memory (`at`). Raises `SchemaMismatch`.
@@ -101,13 +101,13 @@ def load(session: Session, layout: Layout, own: OwnColumn) -> int:
     )
 
 
-def check(session: Session, own: OwnColumn) -> None:
+def check(session: PostgresSession, own: OwnColumn) -> None:
     """Refuse a table one of whose rows has a value that cannot be compared. Raises `SchemaMismatch`."""
     if own.value is None:
         found = f"SELECT NULL, NULL, {own.name} FROM {session.names.table} AS t WHERE {own.is_there} LIMIT 1"
         _refuse_unordered(session, own, session.rows(found))
 
 
-def _refuse_unordered(session: Session, own: OwnColumn, rows: Sequence[Any]) -> None:
+def _refuse_unordered(session: PostgresSession, own: OwnColumn, rows: Sequence[Any]) -> None:
     if rows and own.value is None:
         raise no_order(session.spec, own.own, f"the value {rows[0][-1]!s}")

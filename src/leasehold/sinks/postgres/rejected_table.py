@@ -7,13 +7,13 @@ says that they are text, in UTF-8: a body may have a NUL, which Postgres holds i
 from __future__ import annotations
 
 from leasehold.sinks.beside.statements import unsent
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.rules.rejected import other_columns
 
 _ALL = ("hub", "partition", "sequence_number", "place", "body", "is_text", "reason", "source", "rejected_at")
 
 
-def make_or_check(session: Session, *, there: bool) -> None:
+def make_or_check(session: PostgresSession, *, there: bool) -> None:
     """Make the table unless it is there. Raises `SchemaMismatch` for another one of its name."""
     if not there:
         session.run(

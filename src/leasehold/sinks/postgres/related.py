@@ -22,7 +22,7 @@ from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import Relation, UniqueIndex, check_tables, kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session, reason_of
+from leasehold.sinks.postgres.session import PostgresSession, reason_of
 from leasehold.sinks.postgres.trial import run_defaults, show_definition, tried_row, undone
 from leasehold.sinks.postgres.types import taken_by, uncut
 from leasehold.sinks.rules.columns import on_conflict
@@ -33,7 +33,7 @@ _MISFIT = ("42804", "42846", "42883", "428C9")
 """A value for a column of another type, one that cannot be cast or compared, and one for a column that is computed."""
 
 
-def check(session: Session, tables: Collection[str], shown: str) -> None:
+def check(session: PostgresSession, tables: Collection[str], shown: str) -> None:
     """See `RelatesTables`."""
     check_names(session.spec, tables, session.names.schema)
     for table in tables:
@@ -43,7 +43,7 @@ def check(session: Session, tables: Collection[str], shown: str) -> None:
         check_tables(there, [name], shown)
 
 
-def shown(session: Session, table: str, place: str) -> RelatedTable:
+def shown(session: PostgresSession, table: str, place: str) -> RelatedTable:
     """See `RelatesTables`. A row is written on trial, and undone."""
     check(session, [table], place)
     there, name = session.beside(table)
@@ -58,12 +58,12 @@ def shown(session: Session, table: str, place: str) -> RelatedTable:
     return found
 
 
-def _try_a_row(session: Session, related: str, its: Relation, found: RelatedTable, place: str) -> None:
+def _try_a_row(session: PostgresSession, related: str, relation: Relation, rules: RelatedTable, place: str) -> None:
     """As `trial.write_a_row`, by the statements that write a handler's rows. Raises what would fail each of them."""
     at, name = session.beside(related)
     table = at.of(name)
-    there, row = tried_row(session, table, its, lock=True)
-    columns = [column for column in its.columns if not column.is_generated]
+    there, row = tried_row(session, table, relation, lock=True)
+    columns = [column for column in relation.columns if not column.is_generated]
     show_definition(session, table, ", ".join(quoted(column.name) for column in columns), row)
     run_defaults(session, table)
     given = [column.name for column in columns if not (column.computed or column.drawn)]
@@ -73,12 +73,12 @@ def _try_a_row(session: Session, related: str, its: Relation, found: RelatedTabl
     texts = ", ".join(f"CAST({quoted(column)} AS text)" for column in given)
     values = dict(zip(given, next(iter(session.rows(f"SELECT {texts} FROM ({row}) AS r")), ()), strict=False))
     known = {column for column, value in values.items() if value is not None}
-    if (keys := next((keys for keys in found.keys if known.issuperset(keys)), None)) is None:
+    if (keys := next((keys for keys in rules.keys if known.issuperset(keys)), None)) is None:
         return
-    steps, its_row = Steps(session, place), Row(related, values, keys=keys)
+    steps, its_row = PostgresSteps(session, place), Row(related, values, keys=keys)
     write = partial(steps.write_row, its_row)
     undone(session, write, write)  # the second time it is there in any case
-    if not (numbered or found.missing or its.plain) and all(key.outgoing for key in its.foreign):
+    if not (numbered or rules.missing or relation.plain) and all(key.outgoing for key in relation.foreign):
         undone(session, partial(steps.write_row, Gone(related, {key: values[key] for key in keys})), write)
 
 
@@ -86,10 +86,10 @@ def _names_rows(index: UniqueIndex) -> bool:
     return index.plain and index.immediate
 
 
-class Steps:
+class PostgresSteps:
     """Writes what events make of their entities, in one transaction. What is known of a table holds that long."""
 
-    def __init__(self, session: Session, shown: str) -> None:
+    def __init__(self, session: PostgresSession, shown: str) -> None:
         self._session, self._shown = session, shown
         self._found: dict[str, tuple[str, Relation]] = {}
 

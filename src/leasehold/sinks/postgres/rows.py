@@ -21,7 +21,7 @@ from pyarrow import types
 from leasehold.arrow_masks import true_places
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import Layout
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, exact, flat, is_fit
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
@@ -101,24 +101,24 @@ class Last:
     deletes: bool
     judged: Judged | None
 
-    def beside(self, known: Mapping[int, Claim]) -> tuple[Step, set[int]]:
-        """Judge again beside `known`, the earlier claims by the number of the key (its place in `places`).
+    def beside(self, claims: Mapping[int, Claim]) -> tuple[Step, set[int]]:
+        """Judge again beside `claims`, the earlier claims by the number of the key (its place in `places`).
 
         Returns the judgement, and the numbers of the keys of which no row counts.
         """
         assert self.judged is not None
         keys, places = self.rows.keys, self.places.to_pylist()
-        before = {keys[places[kid]]: claim for kid, claim in known.items()}
+        before = {keys[places[kid]]: claim for kid, claim in claims.items()}
         step = beside(self.judged.step, keys, self.judged.claims, before)
         if step is self.judged.step:
             return step, set()
-        return step, {kid for kid in known if keys[places[kid]] not in step.written}
+        return step, {kid for kid in claims if keys[places[kid]] not in step.written}
 
 
 class BatchRows:
     """The new rows of a batch, in order."""
 
-    def __init__(self, batch: Batch, layout: Layout, kept: Kept, session: Session) -> None:
+    def __init__(self, batch: Batch, layout: Layout, kept: Kept, session: PostgresSession) -> None:
         self._kept = kept
         self._layout = layout
         self._deletes = batch.delete is not None

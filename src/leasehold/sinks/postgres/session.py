@@ -22,8 +22,8 @@ from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.rejected import Rejected
-from leasehold.sinks.rules.table import TableSpec
 from leasehold.sinks.rules.table_name import TableName
+from leasehold.sinks.rules.table_spec import TableSpec
 
 T = TypeVar("T")
 
@@ -42,12 +42,12 @@ def reason_of(error: psycopg.Error) -> str:
     return error.diag.message_primary or str(error).partition("\n")[0]
 
 
-def gone(shown: str, said: str) -> SinkError:
+def gone(shown: str, text: str) -> SinkError:
     """The error where a relation is gone that was there."""
-    return SinkError(f"{shown}: {said}. If it was dropped while it was in use, restore it, or reset the pipeline")
+    return SinkError(f"{shown}: {text}. If it was dropped while it was in use, restore it, or reset the pipeline")
 
 
-class Session:
+class PostgresSession:
     """The transaction of `connection` on the table of `spec`, in this schema."""
 
     def __init__(self, connection: Connection, schema: str, spec: TableSpec) -> None:
@@ -59,14 +59,14 @@ class Session:
         """A table of this name in the schema, as SQL."""
         return self.names.of(table)
 
-    def beside(self, table: str) -> tuple[Session, str]:
+    def beside(self, table: str) -> tuple[PostgresSession, str]:
         """Where a related table is: this transaction as a session in its schema, and its name there.
 
         The schema is the one that the text states, or else the entity table's.
         """
         called = TableName.parse(table, "related")
         schema = called.schema or self.names.schema
-        return Session(self.connection, schema, self.spec), called.name
+        return PostgresSession(self.connection, schema, self.spec), called.name
 
     def put(self, table: str, columns: Mapping[str, Kind], keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
         """Insert these rows (one at least), or update those whose keys are there; return how many were written."""
@@ -254,7 +254,7 @@ def timeouts_of(milliseconds: int, longest: int) -> dict[str, str]:
     }
 
 
-def check_same(session: Session, backend: int, shown: str) -> None:
+def check_same(session: PostgresSession, backend: int, shown: str) -> None:
     """Refuse a pooler that gives each transaction another session, with settings and tables of somebody else."""
     if session.one("SELECT pg_backend_pid()") != backend:
         raise UsageError(

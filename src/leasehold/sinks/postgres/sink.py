@@ -49,13 +49,13 @@ from leasehold.sinks.postgres import names, related, states
 from leasehold.sinks.postgres.advice import advice
 from leasehold.sinks.postgres.bookkeeping import FORMAT, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
-from leasehold.sinks.postgres.session import Session, check_same, gone, timeouts_of, until_it_stays
-from leasehold.sinks.postgres.transaction import Checked, PostgresTransaction
+from leasehold.sinks.postgres.session import PostgresSession, check_same, gone, timeouts_of, until_it_stays
+from leasehold.sinks.postgres.transaction import CheckedLayout, PostgresTransaction
 from leasehold.sinks.postgres.trial import check_rights, write_a_row
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.remembered_order import check_spec
-from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         )
         super().__init__(spec, self._connections.shown, clock)
         self._timeout = timeout
-        self._checked: Checked | None = None  # replaced whole, so threads may race for it
+        self._checked: CheckedLayout | None = None  # replaced whole, so threads may race for it
         self._staged: WeakKeyDictionary[Connection, object] = WeakKeyDictionary()
         self._backends: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._trusted: WeakSet[Connection] = WeakSet()  # those that have seen whose the shared tables are
@@ -212,7 +212,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         self._staged[session.connection] = transaction.staged_as
         self._trusted.add(session.connection)
 
-    def _make_shared(self, session: Session, needed: Sequence[str] = names.NEEDED) -> bool:
+    def _make_shared(self, session: PostgresSession, needed: Sequence[str] = names.NEEDED) -> bool:
         """Make them, or see whose they are: somebody may have made them since the connection was."""
         trusted = session.connection in self._trusted
         if not trusted:
@@ -228,23 +228,23 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         self._checked = transaction.checked
 
     @contextmanager
-    def _looking(self, *tables: str) -> Iterator[Session]:
+    def _looking(self, *tables: str) -> Iterator[PostgresSession]:
         with self._using() as session:
             check_tables(session, tables, self._connections.shown)
             yield session
 
     @contextmanager
-    def _viewing(self, *tables: str) -> Iterator[Session]:
+    def _viewing(self, *tables: str) -> Iterator[PostgresSession]:
         with self._using() as session, session.connection.transaction():
             session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             check_tables(session, tables, self._connections.shown)
             yield session
 
     @contextmanager
-    def _using(self) -> Iterator[Session]:
+    def _using(self) -> Iterator[PostgresSession]:
         try:
             with self._connections.using() as connection:
                 connection.deadline = time.monotonic() + self._timeout * _LONGEST
-                yield Session(connection, connection.schema, self.spec)
+                yield PostgresSession(connection, connection.schema, self.spec)
         except RolledBack as undone:
             raise _Undone(f"{self._connections.shown}: {undone}") from undone

@@ -35,9 +35,9 @@ from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.rules.batch import OrderValue
-from leasehold.sinks.rules.values import Column, Kind, convert, kind_of, nested_parts, out_of_range, timestamps
+from leasehold.sinks.rules.values import Column, ColumnKind, convert, kind_of, nested_parts, out_of_range, timestamps
 
 STAGE, KEYS, KNOWN, FRESH, APART, ROWS = (
     f"pg_temp.leasehold_{name}" for name in ("stage", "keys", "known", "fresh", "apart", "rows")
@@ -76,7 +76,7 @@ def meeting(place: int) -> str:
 
 
 def encode(column: Column) -> Encoded:
-    """A column whose type has a `Kind`, as booleans, numbers or text that Postgres reads."""
+    """A column whose type has a `ColumnKind`, as booleans, numbers or text that Postgres reads."""
     kind = kind_of(column.type)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -84,23 +84,23 @@ def encode(column: Column) -> Encoded:
     problems: dict[int, str] = dict(out_of_range(column))
     if problems:
         column = _without(column, problems)
-    if kind is Kind.TEXT:
+    if kind is ColumnKind.TEXT:
         return _text(column)
-    if kind is Kind.JSON:
+    if kind is ColumnKind.JSON:
         return _json(column)
-    if kind is Kind.BLOB:
+    if kind is ColumnKind.BLOB:
         return Encoded(
             pa.array([None if one is None else "\\x" + one.hex() for one in column.to_pylist()], pa.string()), {}
         )
-    if kind is Kind.REAL:
+    if kind is ColumnKind.REAL:
         # Minus zero is zero to Postgres, and each NaN is the same: as keys they would be several.
         column = pc.add(column.cast(pa.float64()), 0.0)
         return Encoded(pc.if_else(pc.is_nan(column), float("nan"), column), {})
-    if kind is Kind.DATE:
+    if kind is ColumnKind.DATE:
         column = column.cast(pa.date32()).cast(pa.string())
-    elif kind is Kind.TIMESTAMP:
+    elif kind is ColumnKind.TIMESTAMP:
         column = timestamps(column)
-    elif kind is Kind.DECIMAL or kind is Kind.NOTHING:
+    elif kind is ColumnKind.DECIMAL or kind is ColumnKind.NOTHING:
         column = column.cast(pa.string())
     return Encoded(column, problems)
 
@@ -114,9 +114,9 @@ def is_fit(column: Column, is_key: bool) -> bool:
     """Whether Postgres has a form for every value of a column, at a glance; False where each has to be looked at."""
     if is_key and column.null_count:
         return False
-    if kind_of(column.type) is Kind.TEXT:
+    if kind_of(column.type) is ColumnKind.TEXT:
         return _is_text(column)
-    if kind_of(column.type) is Kind.JSON:
+    if kind_of(column.type) is ColumnKind.JSON:
         return not is_key and all(is_fit(part, False) for part in nested_parts(column))
     return not types.is_dictionary(column.type) and not out_of_range(column)
 
@@ -195,7 +195,7 @@ def copy_csv(connection: Connection, into: str, rows: pa.Table) -> None:
 class Staging:
     """The temporary tables of one connection for one layout."""
 
-    def __init__(self, session: Session, layout: Layout) -> None:
+    def __init__(self, session: PostgresSession, layout: Layout) -> None:
         self._session = session
         self._layout = layout
 

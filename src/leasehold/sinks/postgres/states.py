@@ -22,13 +22,13 @@ from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout, compared
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.staging import encode
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.table import folded, ordered_keys
+from leasehold.sinks.rules.table_spec import folded, ordered_keys
 
 
-def read(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+def read(session: PostgresSession, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
     """The rows of these keys, those that are there, in the columns of `schema`."""
     spec = session.spec
     wanted = [key for key in keys if not any(isinstance(value, str) and "\0" in value for value in key)]
@@ -60,7 +60,9 @@ def read(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, 
     return found
 
 
-def write(session: Session, schema: pa.Schema, layout: Layout, key: Key, state: Mapping[str, Any] | None) -> None:
+def write(
+    session: PostgresSession, schema: pa.Schema, layout: Layout, key: Key, state: Mapping[str, Any] | None
+) -> None:
     """Write one state, None for none. Raises `UsageError` for one that the table refuses: it is the state's fault."""
     spec, table = session.spec, session.names.table
     if state is None:
@@ -103,7 +105,7 @@ def _in_utc(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
 
 
-def check(session: Session, *, referred: bool = False) -> None:
+def check(session: PostgresSession, *, referred: bool = False) -> None:
     """Refuse a table that may refuse a row for more than its types. Raises `ConfigError`.
 
     It may be `referred` to by foreign keys of related tables.

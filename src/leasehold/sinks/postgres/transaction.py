@@ -35,13 +35,13 @@ from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.memory import claims_of
 from leasehold.sinks.postgres.merging import Merge, Merged
 from leasehold.sinks.postgres.own_values import OwnColumn, own_column
-from leasehold.sinks.postgres.related import Steps
+from leasehold.sinks.postgres.related import PostgresSteps
 from leasehold.sinks.postgres.rows import BatchRows
-from leasehold.sinks.postgres.session import Session, until_it_stays
+from leasehold.sinks.postgres.session import PostgresSession, until_it_stays
 from leasehold.sinks.postgres.staging import Filled, Staging
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.fence import Lane, Plan
+from leasehold.sinks.rules.fence import FencePlan, Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder, own_value
@@ -49,7 +49,7 @@ from leasehold.sinks.transactions import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedLayout:
     """The layout last checked, with what it was checked against, and how its batches went the short ways since.
 
     `chance` is of the short way of staged rows (`at_once`), `quick` of the last row of each key alone, and of rows that
@@ -70,12 +70,12 @@ class PostgresTransaction(ChangesBeside):
     """
 
     def __init__(
-        self, session: Session, checked: Checked | None, staged_as: object, shown: str, patience: float
+        self, session: PostgresSession, checked: CheckedLayout | None, staged_as: object, shown: str, patience: float
     ) -> None:
         self._session = session
         self._shown = shown
         self._patience = patience
-        self._steps = Steps(session, shown)
+        self._steps = PostgresSteps(session, shown)
         self.bookkeeping = Bookkeeping(session)
         self.checked = checked
         self.added: tuple[str, ...] = ()  # columns, in this transaction
@@ -90,11 +90,11 @@ class PostgresTransaction(ChangesBeside):
         readable = self.has(MESSAGE_ENTITY) and not self._session.missing_rights(MESSAGE_ENTITY, ["SELECT"])
         return messages.queue_of(self._session) if readable else None
 
-    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
-        self.bookkeeping.lock_watermarks(lanes, others=others)
+    def lock_watermarks(self, lanes: Collection[Lane], *, whole_table: bool = False) -> None:
+        self.bookkeeping.lock_watermarks(lanes, whole_table=whole_table)
 
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
-        self.bookkeeping.lock_watermarks(lanes, others=False, missing=False)
+        self.bookkeeping.lock_watermarks(lanes, whole_table=False, missing=False)
 
     def drop_memories(self) -> None:
         if self._session.spec.memory:
@@ -119,7 +119,7 @@ class PostgresTransaction(ChangesBeside):
         return self._steps.write(schema, self.checked.layout, step)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> PostgresSession:
         return self._session
 
     def need(self, *names: str) -> None:
@@ -177,8 +177,8 @@ class PostgresTransaction(ChangesBeside):
         if spec.memory and kind_of_relation(session, spec.memory) is None:
             memory.make(session, layout)
         rejected_table.make_or_check(session, there=kind_of_relation(session, spec.rejected) is not None)
-        record.note_made(session, made=True)
-        self.checked = Checked(state_of(session, self._mine), schema, layout)
+        record.note_made(session, is_new=True)
+        self.checked = CheckedLayout(state_of(session, self._mine), schema, layout)
 
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         return partial(states.write, self._session, schema, self.layout(fenced(schema)))
@@ -189,7 +189,9 @@ class PostgresTransaction(ChangesBeside):
         assert self.checked is not None
         return self.checked.layout
 
-    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float, *, each_row: bool) -> Outcome:
+    def write(
+        self, batch: Batch, kept: Kept, plan: FencePlan, order: TableOrder, now: float, *, each_row: bool
+    ) -> Outcome:
         """See `TableTransaction`. Never raises `EachRowNeeded`: a savepoint costs the server next to nothing."""
         written = self.write_rows(batch, kept, order, past=False)
         rejected.replace(self._session, plan.admitted, written.rejected, now)

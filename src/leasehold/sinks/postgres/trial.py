@@ -27,7 +27,7 @@ from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
-from leasehold.sinks.postgres.session import Session
+from leasehold.sinks.postgres.session import PostgresSession
 
 _COPY = 'pg_temp."leasehold trial"'
 _DEFAULTS = """
@@ -44,7 +44,7 @@ _MADE_UP = {
 }
 
 
-def check_rights(session: Session) -> None:
+def check_rights(session: PostgresSession) -> None:
     """Refuse where this user lacks a right without which no batch can be applied. Raises `SinkError`."""
     spec = session.spec
     needed = {spec.name: ("SELECT", "INSERT", "UPDATE") if spec.keys else ("INSERT",)}
@@ -63,7 +63,7 @@ def _lacks(what: str, grant: str) -> SinkError:
     return error
 
 
-def write_a_row(session: Session, layout: Layout) -> None:
+def write_a_row(session: PostgresSession, layout: Layout) -> None:
     """Write a row as a batch would. Raises what would fail every batch, as the server says it."""
     if session.missing_rights(session.spec.name, ["SELECT"]):
         return
@@ -87,20 +87,20 @@ def write_a_row(session: Session, layout: Layout) -> None:
         undone(session, kept, gone, again)
 
 
-def _may_go(session: Session, layout: Layout) -> bool:
+def _may_go(session: PostgresSession, layout: Layout) -> bool:
     """Whether the row may be deleted, to be inserted again."""
     referred = any(not key.outgoing for key in layout.relation.foreign)
     return not referred and not session.missing_rights(session.spec.name, ["DELETE"])
 
 
-def tried_row(session: Session, table: str, relation: Relation, *, lock: bool) -> tuple[bool, str]:
+def tried_row(session: PostgresSession, table: str, relation: Relation, *, lock: bool) -> tuple[bool, str]:
     """Whether there is a row, and what selects one of those there are, or else one that is made up."""
     if session.one(f"SELECT EXISTS (SELECT 1 FROM {table})"):
         return True, f"SELECT {_given(relation)} FROM {table} LIMIT 1{' FOR UPDATE SKIP LOCKED' if lock else ''}"
     return False, f"SELECT {', '.join(_made_up(relation))}"
 
 
-def show_definition(session: Session, table: str, columns: str, row: str) -> None:
+def show_definition(session: PostgresSession, table: str, columns: str, row: str) -> None:
     """What the table's indexes and rules run, runs for this row in a copy of its definition."""
     undone(
         session,
@@ -110,7 +110,7 @@ def show_definition(session: Session, table: str, columns: str, row: str) -> Non
     )
 
 
-def run_defaults(session: Session, table: str) -> None:
+def run_defaults(session: PostgresSession, table: str) -> None:
     """What the table's defaults run, runs once; no number of a sequence is taken."""
     if defaults := session.rows(_DEFAULTS, name=unsent(table)):
         undone(session, f"SELECT {', '.join(sent(default) for (default,) in defaults)}")
@@ -127,7 +127,7 @@ def _made_up(relation: Relation) -> Iterator[str]:
             yield f"CAST({value} AS {sent(column.declared)}) AS {quoted(column.name)}"
 
 
-def undone(session: Session, *statements: str | Callable[[], None]) -> None:
+def undone(session: PostgresSession, *statements: str | Callable[[], None]) -> None:
     """Run these, and undo them. Raises what lasts, and is no row's fault."""
     try:
         with session.savepoint():

@@ -23,7 +23,7 @@ from pyarrow import types
 from leasehold.formats.json_values import Convert
 from leasehold.formats.misfits import Misfit, shown
 from leasehold.formats.python_values import not_exact, taken
-from leasehold.sinks.rules.values import Column, Kind, kind_of, most_json
+from leasehold.sinks.rules.values import Column, ColumnKind, kind_of, most_json
 
 _INTEGERS = {"smallint": 15, "integer": 31, "bigint": 63}
 _UUID = "'^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$'"
@@ -32,14 +32,14 @@ _SPELLINGS = tuple(f"^[0-9{six}]{{8}}-([0-9{six}]{{4}}-){{3}}[0-9{six}]{{12}}$" 
 _LONGEST_JSON, _GROWTH = 2**28, 16
 """Bytes that a `jsonb` may have; and how many times those of its text it has at most: 32 for the 5 of `[1,1]`."""
 _CARRIERS = {
-    Kind.INTEGER: "bigint",
-    Kind.REAL: "double precision",
-    Kind.TEXT: "text",
-    Kind.BLOB: "bytea",
-    Kind.DATE: "date",
-    Kind.DECIMAL: "numeric",
-    Kind.JSON: "text",
-    Kind.NOTHING: "text",
+    ColumnKind.INTEGER: "bigint",
+    ColumnKind.REAL: "double precision",
+    ColumnKind.TEXT: "text",
+    ColumnKind.BLOB: "bytea",
+    ColumnKind.DATE: "date",
+    ColumnKind.DECIMAL: "numeric",
+    ColumnKind.JSON: "text",
+    ColumnKind.NOTHING: "text",
 }
 _FLAT = {
     "smallint": pa.int16(),
@@ -85,12 +85,12 @@ class Way:
 
 
 def carrier_of(type_: pa.DataType) -> str:
-    """The type of Postgres that takes every value of a type that has a `Kind`."""
+    """The type of Postgres that takes every value of a type that has a `ColumnKind`."""
     kind = kind_of(type_)
     assert kind is not None
     if _is_boolean(type_):
         return "boolean"
-    if kind is Kind.TIMESTAMP:
+    if kind is ColumnKind.TIMESTAMP:
         return "timestamp" if _unwrapped(type_).tz is None else "timestamptz"
     return _CARRIERS[kind]
 
@@ -98,15 +98,15 @@ def carrier_of(type_: pa.DataType) -> str:
 def declared_for(type_: pa.DataType, *, is_key: bool) -> str | None:
     """The type that a column of a new table is declared with, None where there is none."""
     kind, plain = kind_of(type_), _unwrapped(type_)
-    if kind is None or kind is Kind.NOTHING:
+    if kind is None or kind is ColumnKind.NOTHING:
         return None
-    if kind is Kind.INTEGER and not _is_boolean(type_):
+    if kind is ColumnKind.INTEGER and not _is_boolean(type_):
         return "integer" if plain.bit_width < 64 and plain != pa.uint32() else "bigint"
-    if kind is Kind.REAL:
+    if kind is ColumnKind.REAL:
         return "double precision" if types.is_float64(plain) else "real"
-    if kind is Kind.DECIMAL:
+    if kind is ColumnKind.DECIMAL:
         return f"numeric({plain.precision},{plain.scale})"
-    if kind is Kind.JSON:
+    if kind is ColumnKind.JSON:
         return "text" if is_key else "jsonb"
     return carrier_of(type_)
 
@@ -118,9 +118,11 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
     cast = Way(f"CAST({{}} AS {declared})")
     if kind is None:
         return None
-    if kind is Kind.NOTHING or (kind is not Kind.JSON and carrier_of(type_) == _without_zone_words(declared)):
+    if kind is ColumnKind.NOTHING or (
+        kind is not ColumnKind.JSON and carrier_of(type_) == _without_zone_words(declared)
+    ):
         return cast
-    if kind is Kind.INTEGER and not _is_boolean(type_):
+    if kind is ColumnKind.INTEGER and not _is_boolean(type_):
         if name in _INTEGERS:
             most = 2 ** _INTEGERS[name]
             bits = plain.bit_width - types.is_signed_integer(plain)
@@ -130,23 +132,23 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
                 return None
             return cast if length is None else _between(cast, 10 ** (length - (scale or 0)))
         return cast if name == "double precision" and plain.bit_width <= 32 else None
-    if kind is Kind.REAL:
+    if kind is ColumnKind.REAL:
         return cast if name == "real" and not types.is_float64(plain) else None
-    if kind is Kind.DECIMAL and name == "numeric":
+    if kind is ColumnKind.DECIMAL and name == "numeric":
         if length is None:
             return cast
         whole = length - (scale or 0)
         if plain.scale > (scale or 0):
             return None
         return cast if plain.precision - plain.scale <= whole else _between(cast, Decimal(10) ** whole)
-    if kind is Kind.TEXT and name in ("character varying", "character"):
+    if kind is ColumnKind.TEXT and name in ("character varying", "character"):
         # No cast: one that is written cuts the text off, and the one on the way into the column refuses it.
         if length is None:
             return Way("{}", held=cast.cast)
         return Way("{}", f"char_length({{}}) <= {length}", held=cast.cast, takes=lambda them: _no_longer(them, length))
-    if kind is Kind.TEXT and name == "uuid":
+    if kind is ColumnKind.TEXT and name == "uuid":
         return Way(cast.cast, f"{{}} ~ {_UUID}", respells=True, takes=_are_uuids)
-    if kind is Kind.JSON and name in ("jsonb", "json", "text"):
+    if kind is ColumnKind.JSON and name in ("jsonb", "json", "text"):
         it = Way(cast.cast, takes=lambda them: most_json(them) < _LONGEST_JSON)
         short = f"octet_length({{}}) < {_LONGEST_JSON // _GROWTH}"
         return replace(it, fits=short, held=cast.cast, respells=True) if name == "jsonb" else it

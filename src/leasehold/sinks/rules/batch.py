@@ -20,11 +20,11 @@ from pyarrow import types
 from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
 from leasehold.sinks.rules.emitted import EmittedEvent
-from leasehold.sinks.rules.fence import Lane, Plan, Range, Watermark
+from leasehold.sinks.rules.fence import FencePlan, Lane, Range, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.related import Related
-from leasehold.sinks.rules.table import (
+from leasehold.sinks.rules.table_spec import (
     FENCE_COLUMNS,
     HUB,
     OWNER_LEVEL,
@@ -34,7 +34,7 @@ from leasehold.sinks.rules.table import (
     folded,
     repeated,
 )
-from leasehold.sinks.rules.values import Column, Kind, kind_of
+from leasehold.sinks.rules.values import Column, ColumnKind, kind_of
 
 REJECTED_COLUMNS = (*FENCE_COLUMNS, "body", "reason")
 """The columns of rows that the caller could not parse; whatever else the source gave may come with them."""
@@ -145,7 +145,7 @@ class Arrangement:
     numbers: Sequence[int]
     stretches: tuple[Stretch, ...]
 
-    def admitted(self, plan: Plan) -> Kept:
+    def admitted(self, plan: FencePlan) -> Kept:
         """The rows that `plan`, made for the ranges of this arrangement, lets through."""
         by_range = {stretch.range: stretch for stretch in self.stretches}
         pieces: list[pa.Array] = [self.source.slice(0, 0)]
@@ -163,7 +163,7 @@ class Arrangement:
             numbers += self.numbers[begin : stretch.end]
         return Kept(pa.concat_arrays(pieces), lanes, numbers, replayed)
 
-    def refused(self, plan: Plan) -> tuple[RefusedRange, ...]:
+    def refused(self, plan: FencePlan) -> tuple[RefusedRange, ...]:
         """The ranges that `plan` refuses, with how many rows each has."""
         sizes = {stretch.range: stretch.end - stretch.begin for stretch in self.stretches}
         return tuple(
@@ -281,18 +281,18 @@ def _parked(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangem
     return Arrangement(made_of_rows.source, made_of_rows.numbers, (Stretch(it, 0, count, parked=True),))
 
 
-def _place(it: Range) -> tuple[Lane, int]:
-    return it.lane, it.owner_level
+def _place(range_: Range) -> tuple[Lane, int]:
+    return range_.lane, range_.owner_level
 
 
-def _stale(it: Range, numbers: Sequence[int], ranges: Iterable[EventRange]) -> StaleBatch:
-    mine = [each for each in ranges if (each.hub, each.partition) == it.lane]
+def _stale(range_: Range, numbers: Sequence[int], ranges: Iterable[EventRange]) -> StaleBatch:
+    mine = [each for each in ranges if (each.hub, each.partition) == range_.lane]
     read = ", ".join(f"[{each.begin}, {each.end}) at level {each.owner_level}" for each in sorted(mine)[:5])
     return StaleBatch(
-        f"the DataFrame holds rows of other events than this batch's: {len(numbers)} of partition {it.partition}, from "
-        f"event {numbers[0]} to {numbers[-1]}, read at owner level {it.owner_level}. Of this partition the batch has "
-        f"read {read or 'nothing'}. Nothing of it was applied. Make the DataFrame anew from batch.events of this very "
-        "batch: one that was kept from an earlier batch, or cached, gives the earlier batch's events again"
+        f"the DataFrame holds rows of other events than this batch's: {len(numbers)} of partition {range_.partition}, "
+        f"from event {numbers[0]} to {numbers[-1]}, read at owner level {range_.owner_level}. Of this partition the "
+        f"batch has read {read or 'nothing'}. Nothing of it was applied. Make the DataFrame anew from batch.events of "
+        "this very batch: one that was kept from an earlier batch, or cached, gives the earlier batch's events again"
     )
 
 
@@ -330,7 +330,7 @@ def fence_of(table: pa.Table, what: str) -> pa.Table:
     columns = {}
     for name in FENCE_COLUMNS:
         column = table[find(table.schema, name)]
-        wanted = Kind.TEXT if name in (HUB, PARTITION) else Kind.INTEGER
+        wanted = ColumnKind.TEXT if name in (HUB, PARTITION) else ColumnKind.INTEGER
         if kind_of(column.type) is not wanted or types.is_boolean(column.type):
             raise SchemaMismatch(
                 f"{what}: {name} is of type {column.type}, and has to be {_wanted(wanted)} as the source gives it"
@@ -340,7 +340,7 @@ def fence_of(table: pa.Table, what: str) -> pa.Table:
                 f"{what}: {name} is null in {column.null_count} rows, so it cannot be told which events they come "
                 "from. Is there an outer join? The transform has to keep the columns of the source as they are"
             )
-        columns[name] = column.cast(pa.string() if wanted is Kind.TEXT else pa.int64())
+        columns[name] = column.cast(pa.string() if wanted is ColumnKind.TEXT else pa.int64())
     _check_values(columns, what)
     return pa.table(columns)
 
@@ -362,8 +362,8 @@ def _check_values(columns: Mapping[str, Column], what: str) -> None:
             )
 
 
-def _wanted(kind: Kind) -> str:
-    return "a string" if kind is Kind.TEXT else "a long"
+def _wanted(kind: ColumnKind) -> str:
+    return "a string" if kind is ColumnKind.TEXT else "a long"
 
 
 def _check_rejected(table: pa.Table) -> None:
@@ -373,7 +373,10 @@ def _check_rejected(table: pa.Table) -> None:
             f"the DataFrame of rejected events has no column {', '.join(missing)}; it needs "
             f"{', '.join(REJECTED_COLUMNS)}"
         )
-    for name, kinds in (("body", (Kind.BLOB, Kind.TEXT, Kind.NOTHING)), ("reason", (Kind.TEXT,))):
+    for name, kinds in (
+        ("body", (ColumnKind.BLOB, ColumnKind.TEXT, ColumnKind.NOTHING)),
+        ("reason", (ColumnKind.TEXT,)),
+    ):
         type_ = table[find(table.schema, name)].type
         if kind_of(type_) not in kinds:
             raise SchemaMismatch(f"the DataFrame of rejected events: {name} is of type {type_}, not {kinds[0]}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from leasehold.errors import AlreadyInUse, SinkError
 from leasehold.printable import printable
-from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
+from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
 from leasehold.stored_formats import refusal
 
 
@@ -80,9 +80,9 @@ def too_near(spec: TableSpec, other: str) -> AlreadyInUse:
     )
 
 
-def check_marked(spec: TableSpec, written: int, wanted: int) -> None:
+def check_marked(spec: TableSpec, written: int, least: int) -> None:
     """Refuse a batch whose watermarks the database has not written: the next one would apply its events again."""
-    if written < wanted:
+    if written < least:
         raise SinkError(
             f"the watermarks of {spec.called} were not written, and the database raised nothing: a trigger or a rule "
             "on leasehold_watermark keeps its rows as they are. Nothing of the batch was applied. Remove it"

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from leasehold.errors import SchemaMismatch, SinkError
 from leasehold.sinks.rules.batch import check_fence_names, check_names
-from leasehold.sinks.rules.table import ADD, FENCE_COLUMNS, TableSpec, folded
 from leasehold.sinks.rules.table_name import TableName
+from leasehold.sinks.rules.table_spec import ADD, FENCE_COLUMNS, TableSpec, folded
 from leasehold.sinks.rules.values import kind_of
 
 
@@ -26,9 +26,9 @@ def qualified(table: TableName) -> str:
     return ".".join(map(quoted, table.parts))
 
 
-def on_conflict(keys: Iterable[str], others: Iterable[str]) -> str:
+def on_conflict(keys: Iterable[str], other_columns: Iterable[str]) -> str:
     """The end of an INSERT that updates the row of these keys, where it is there, in the others. Names are quoted."""
-    sets = ", ".join(f"{name} = excluded.{name}" for name in others)
+    sets = ", ".join(f"{name} = excluded.{name}" for name in other_columns)
     return f"ON CONFLICT ({', '.join(keys)}) DO {f'UPDATE SET {sets}' if sets else 'NOTHING'}"
 
 
@@ -74,10 +74,10 @@ def how_to_add(spec: TableSpec, column: str, declared: str) -> str:
     )
 
 
-def own_columns_refused(table: str, columns: Sequence[str], said: str) -> SinkError:
+def own_columns_refused(table: str, columns: Sequence[str], text: str) -> SinkError:
     """The error where a table refuses what it gives columns by itself, which rows have no values for."""
     return SinkError(
         f"the table {table} refuses what it gives its own column {', '.join(columns)}, for which rows have no value: "
-        f"{said}. Each new row would be refused for that, so nothing was applied, and nothing is lost. Correct the "
+        f"{text}. Each new row would be refused for that, so nothing was applied, and nothing is lost. Correct the "
         "column's default, its type or its rule"
     )

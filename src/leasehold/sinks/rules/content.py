@@ -21,9 +21,9 @@ from leasehold.sinks.rules.batch import REJECTED_COLUMNS, Batch, Kept, find
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Claim, Key, KeyOrder
 from leasehold.sinks.rules.rejected import Rejected
-from leasehold.sinks.rules.row_by_row import EveryEvent, Order
+from leasehold.sinks.rules.row_by_row import EveryEvent, RowOrder
 from leasehold.sinks.rules.rows import Rows
-from leasehold.sinks.rules.table import folded
+from leasehold.sinks.rules.table_spec import folded
 from leasehold.sinks.rules.values import Converted, Unstorable, as_json, convert, order_kind, order_values, unstorable
 
 
@@ -66,7 +66,7 @@ class Content:
     unfit: Mapping[int, str]
     unparsed: Sequence[SetAside]
 
-    def order(self, load: Callable[[Sequence[Key]], Mapping[Key, Claim]], *, keyed: bool) -> Order:
+    def order(self, load: Callable[[Sequence[Key]], Mapping[Key, Claim]], *, keyed: bool) -> RowOrder:
         """What decides which rows count; `load` is asked for what is known of the keys, each once."""
         if not keyed:
             return EveryEvent()
@@ -90,7 +90,7 @@ class Content:
         ]
         return list(identified(sorted([*self.unparsed, *found], key=attrgetter("at")), self.kept))
 
-    def remembered(self, order: Order) -> Iterator[tuple[object, ...]]:
+    def remembered(self, order: RowOrder) -> Iterator[tuple[object, ...]]:
         """What to note of each key that was written."""
         if not isinstance(order, KeyOrder):
             return

@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leasehold.sinks.rules.batch import IDENTITY_COLUMNS, Identities
-from leasehold.sinks.rules.fence import Lane, Plan
+from leasehold.sinks.rules.fence import FencePlan, Lane
 
 FEWEST_FORGOTTEN = 100
 """Each batch forgets at least this many expired memories, if there are that many."""
@@ -59,7 +59,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class IdentifiedEvent:
     """An event of a batch, the digest of its identity, and when it was enqueued, as in `Seen`, if that is known."""
 
     identity: str
@@ -91,7 +91,7 @@ class DuplicatesFound:
         return max(FEWEST_FORGOTTEN, 2 * len(self.remembered))
 
 
-def admitted(identities: Identities, plan: Plan) -> list[Known]:
+def admitted(identities: Identities, plan: FencePlan) -> list[IdentifiedEvent]:
     """The events of the batch that are new by `plan` and have an identity, in the order of rule 4."""
     new: dict[Lane, list[tuple[int, int]]] = {}
     for each in plan.admitted:  # a partition has several ranges where it has had several owners
@@ -102,20 +102,22 @@ def admitted(identities: Identities, plan: Plan) -> list[Known]:
     )
 
 
-def among(identities: Identities, events: Collection[tuple[str, str, int]]) -> list[Known]:
+def among(identities: Identities, events: Collection[tuple[str, str, int]]) -> list[IdentifiedEvent]:
     """Those of these events that have an identity, in the order of rule 4."""
     return _known(identities, lambda event: event in events)
 
 
-def judge(events: Sequence[Known], known: Memory, window: float, reached: int | None, now: int) -> DuplicatesFound:
-    """Rules 2 to 6, 8 and 9. `known` has what is remembered of the identities of these events.
+def judge(
+    events: Sequence[IdentifiedEvent], memory: Memory, window: float, reached: int | None, now: int
+) -> DuplicatesFound:
+    """Rules 2 to 6, 8 and 9. `memory` has what is remembered of the identities of these events.
 
     `reached` is the time that the table has reached before them, and `now` the sink's clock, both in microseconds.
     """
     span = int(window * 1_000_000)
     farther = _farther(events, reached, now)
     arrival = now if farther is None else farther
-    latest = dict(known)
+    latest = dict(memory)
     dropped: set[tuple[str, str, int]] = set()
     remembered: dict[str, Seen] = {}
     untimely = 0
@@ -134,7 +136,7 @@ def judge(events: Sequence[Known], known: Memory, window: float, reached: int | 
     return DuplicatesFound(frozenset(dropped), remembered, untimely, farther, arrival - 2 * span)
 
 
-def _farther(events: Sequence[Known], reached: int | None, now: int) -> int | None:
+def _farther(events: Sequence[IdentifiedEvent], reached: int | None, now: int) -> int | None:
     """The time that the table has reached with these events: it never goes back."""
     times = sorted(one.time for one in events if one.time is not None and one.time <= now + FUTURE)
     if not times:
@@ -148,13 +150,13 @@ def digest(expression: str, identity: str) -> str:
     return blake2b(f"{len(expression)}:{expression}{identity}".encode(), digest_size=16).hexdigest()
 
 
-def _known(identities: Identities, wanted: Callable[[tuple[str, str, int]], bool]) -> list[Known]:
+def _known(identities: Identities, is_meant: Callable[[tuple[str, str, int]], bool]) -> list[IdentifiedEvent]:
     rows = identities.rows.select(IDENTITY_COLUMNS)
     times = pc.cast(pc.cast(rows["enqueuedTime"], pa.timestamp("us", "UTC"), safe=False), pa.int64()).to_pylist()
     hubs, partitions, numbers, texts = (rows[name].to_pylist() for name in IDENTITY_COLUMNS[:4])
     found = [
-        Known(digest(identities.expression, text), event, time)
+        IdentifiedEvent(digest(identities.expression, text), event, time)
         for event, text, time in zip(zip(hubs, partitions, numbers, strict=True), texts, times, strict=True)
-        if text is not None and wanted(event)
+        if text is not None and is_meant(event)
     ]
     return sorted(found, key=lambda one: one.event)

@@ -123,7 +123,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FencePlan:
     """What a batch may do: `admitted` in the order to apply it, and the watermarks that it leaves behind.
 
     A plan with `gaps` may do nothing: see `check_gaps`.
@@ -166,7 +166,7 @@ def went_back(now: Watermark, before: Watermark) -> bool:
     return now.owner_level <= before.owner_level and now.sequence_number < before.sequence_number
 
 
-def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range], lost: Collection[Lane] = ()) -> Plan:
+def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range], lost: Collection[Lane] = ()) -> FencePlan:
     """Rules 2 to 5, 7 to 9, 11. `stored` lacks the partitions that have no watermark yet; `lost` are of `SeenMarks`."""
     admitted: list[Admission] = []
     refused: list[Refusal] = []
@@ -185,10 +185,10 @@ def plan(stored: Mapping[Lane, Watermark], ranges: Iterable[Range], lost: Collec
             continue
         admitted.append(Admission(each, before.sequence_number))
         now[each.lane] = _raised(before, each)
-    return Plan(tuple(admitted), tuple(refused), now, tuple(gaps))
+    return FencePlan(tuple(admitted), tuple(refused), now, tuple(gaps))
 
 
-def at_new_levels(stored: Mapping[Lane, Watermark], plan: Plan) -> dict[Lane, Watermark]:
+def at_new_levels(stored: Mapping[Lane, Watermark], plan: FencePlan) -> dict[Lane, Watermark]:
     """The watermarks at the batch's owner levels, where these are new, and at the places where they are."""
     nowhere = Watermark()
     return {
@@ -208,28 +208,28 @@ def outdated(stored: Mapping[Lane, Watermark], read_under: Mapping[Lane, Waterma
     return False
 
 
-def _leaves_a_gap(before: Watermark, it: Range, *, lost: bool) -> bool:
+def _leaves_a_gap(before: Watermark, range_: Range, *, lost: bool) -> bool:
     following = before.sequence_number + 1
-    left_out = it.left_out_from is not None and it.left_out_from <= following
-    return (lost or (before.whole and it.whole)) and it.first > following and not left_out
+    left_out = range_.left_out_from is not None and range_.left_out_from <= following
+    return (lost or (before.whole and range_.whole)) and range_.first > following and not left_out
 
 
-def _raised(before: Watermark, it: Range) -> Watermark:
+def _raised(before: Watermark, range_: Range) -> Watermark:
     """Whole is what was whole, and stays so, or is brought to its end by a range that is."""
-    whole = it.whole and (before.whole or it.last >= before.sequence_number)
-    last = max(before.sequence_number, it.last)
-    at = it.enqueued_time if it.last > before.sequence_number else before.enqueued_time
-    return Watermark(last, it.owner_level, whole, changes=before.changes, enqueued_time=at)
+    whole = range_.whole and (before.whole or range_.last >= before.sequence_number)
+    last = max(before.sequence_number, range_.last)
+    at = range_.enqueued_time if range_.last > before.sequence_number else before.enqueued_time
+    return Watermark(last, range_.owner_level, whole, changes=before.changes, enqueued_time=at)
 
 
-def check_disputes(plan: Plan) -> None:
+def check_disputes(plan: FencePlan) -> None:
     """Rule 6: raise `OwnerLevelWentBack` again, where it has been raised before."""
     for refusal in plan.refused:
         if refusal.disputed:
             judge(refusal, None)
 
 
-def check_gaps(table: str, plan: Plan) -> None:
+def check_gaps(table: str, plan: FencePlan) -> None:
     """Rule 8: raise `EventsMissing` if events of `table` would be left out."""
     for gap in plan.gaps:
         it = gap.range

@@ -55,13 +55,13 @@ class KeyOrder:
     """
 
     def __init__(
-        self, keys: Sequence[Key], claims: Sequence[Claim], known: Mapping[Key, Claim], *, by_value: bool
+        self, keys: Sequence[Key], claims: Sequence[Claim], memory: Mapping[Key, Claim], *, by_value: bool
     ) -> None:
         self._keys = keys
-        self._claims = [*claims, *known.values()]
+        self._claims = [*claims, *memory.values()]
         self._events = len(claims)
         # From a key to the event that wrote it last; what earlier batches left counts on from the last event.
-        self._latest: dict[Key, int] = dict(zip(known, range(self._events, len(self._claims)), strict=True))
+        self._latest: dict[Key, int] = dict(zip(memory, range(self._events, len(self._claims)), strict=True))
         self._by_value = by_value
 
     def judge(self, start: int, end: int) -> Step:
@@ -110,17 +110,17 @@ class KeyOrder:
         return Step(winners, end - start - len(winners), end, fresh)
 
 
-def beside(step: Step, keys: Sequence[Key], claims: Sequence[Claim], known: Mapping[Key, Claim]) -> Step:
+def beside(step: Step, keys: Sequence[Key], claims: Sequence[Claim], memory: Mapping[Key, Claim]) -> Step:
     """The judgement by value on a stretch whose `step` was found with nothing known, where this is known of keys.
 
     A winner was not below any event before it. So it still wins if it is not below what is known. An event that lost to
     a winner is below that one, or else both are below what is known.
     """
     lowest = min(map(claims.__getitem__, step.winners), default=UNKNOWN)
-    if max(known.values(), default=UNKNOWN) <= lowest:  # as where events come in their order
+    if max(memory.values(), default=UNKNOWN) <= lowest:  # as where events come in their order
         return step
-    winners = [index for index in step.winners if claims[index] >= known.get(keys[index], UNKNOWN)]
-    written = {key: index for key, index in step.written.items() if claims[index] >= known.get(key, UNKNOWN)}
+    winners = [index for index in step.winners if claims[index] >= memory.get(keys[index], UNKNOWN)]
+    written = {key: index for key, index in step.written.items() if claims[index] >= memory.get(key, UNKNOWN)}
     return Step(winners, step.superseded + len(step.winners) - len(winners), step.stop, written)
 
 
@@ -131,8 +131,8 @@ class PastOrder(KeyOrder):
     neither winners nor superseded, and the judgement goes on behind them.
     """
 
-    def __init__(self, keys: Sequence[Key], claims: Sequence[Claim], known: Mapping[Key, Claim]) -> None:
-        super().__init__(keys, claims, known, by_value=False)
+    def __init__(self, keys: Sequence[Key], claims: Sequence[Claim], memory: Mapping[Key, Claim]) -> None:
+        super().__init__(keys, claims, memory, by_value=False)
         self.conflicts: dict[int, tuple[str, str]] = {}
 
     def judge(self, start: int, end: int) -> Step:

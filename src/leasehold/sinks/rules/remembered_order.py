@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from leasehold.errors import ConfigError, SchemaMismatch
-from leasehold.sinks.rules.table import TableSpec, folded
+from leasehold.sinks.rules.table_spec import TableSpec, folded
 
 _REMEDY = (
     "Use what it was. Or let all events be read anew: stop all instances and run `leasehold reset PIPELINE.toml "

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Claim, Step
-from leasehold.sinks.rules.table import TableSpec, ordered_keys
+from leasehold.sinks.rules.table_spec import TableSpec, ordered_keys
 
 _CHUNK = 1000
 
 
-class Order(Protocol):
+class RowOrder(Protocol):
     """What decides which rows count: `KeyOrder`, or `EveryEvent`."""
 
     def judge(self, start: int, end: int) -> Step: ...
@@ -66,8 +66,8 @@ class Table(Protocol):
         """
         ...
 
-    def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:
-        """The error for row `index`, whose key was last written with the claim `known`."""
+    def conflict(self, index: int, claim: Claim) -> KeyFromTwoPartitions:
+        """The error for row `index`, whose key was last written with `claim`."""
         ...
 
 
@@ -77,7 +77,7 @@ class RowWriter:
     `rejects`: a row in conflict is one that the table refuses; else it ends the batch.
     """
 
-    def __init__(self, table: Table, count: int, order: Order, *, rejects: bool = False) -> None:
+    def __init__(self, table: Table, count: int, order: RowOrder, *, rejects: bool = False) -> None:
         self._table = table
         self._rejects = rejects
         self._count = count
@@ -133,10 +133,12 @@ def not_comparable(lane: Lane) -> str:
     )
 
 
-def two_partitions(spec: TableSpec, key: Sequence[Any], lane: Lane, number: int, known: Lane) -> KeyFromTwoPartitions:
-    """The error for the event `number` of `lane`, whose key was last written from `known`."""
+def two_partitions(
+    spec: TableSpec, key: Sequence[Any], lane: Lane, number: int, last_lane: Lane
+) -> KeyFromTwoPartitions:
+    """The error for the event `number` of `lane`, whose key was last written from `last_lane`."""
     hub, partition = lane
-    known_hub, known_partition = known
+    known_hub, known_partition = last_lane
     named = ", ".join(f"{name} = {value!r}" for name, value in zip(ordered_keys(spec), key, strict=True))
     here, there = f"partition {partition}", f"partition {known_partition}"
     if hub != known_hub:

@@ -121,10 +121,10 @@ class Rows:
         groups = groups.take(pc.sort_indices(named, [(name, "ascending") for name in named.schema.names]))
         return LastRows(groups["place_max"], groups.filter(groups["gone_any"])["place_max"])
 
-    def remembered(self, left: LastRows) -> list[list[Any]]:
+    def remembered(self, last_rows: LastRows) -> list[list[Any]]:
         """What to note of each key, column by column, where its last row is not chosen by a value."""
-        places = left.last.to_pylist()
-        keys = self.data.select(list(self.key_columns)).take(left.last)
+        places = last_rows.last.to_pylist()
+        keys = self.data.select(list(self.key_columns)).take(last_rows.last)
         lanes = [self.lanes[place] for place in places]
         deleted = [0] * len(places) if self.deletes is None else [int(self.deletes[place]) for place in places]
         return [

@@ -42,7 +42,7 @@ _LITERAL, _PUNCTUATION = 64, 16
 """Bytes that a number or a time comes to at most, and what stands around a value."""
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """What a column is stored as."""
 
     INTEGER = "integer"
@@ -56,23 +56,23 @@ class Kind(StrEnum):
     NOTHING = "void"
 
 
-def kind_of(type_: pa.DataType) -> Kind | None:
+def kind_of(type_: pa.DataType) -> ColumnKind | None:
     """What a column of this Arrow type is stored as, `None` if it cannot be."""
     if types.is_dictionary(type_):
         return kind_of(type_.value_type)
     if types.is_boolean(type_) or (types.is_integer(type_) and not types.is_uint64(type_)):
-        return Kind.INTEGER
+        return ColumnKind.INTEGER
     if types.is_nested(type_):
         inner = [type_.field(index).type for index in range(type_.num_fields)]
-        return Kind.JSON if not types.is_union(type_) and all(map(kind_of, inner)) else None
+        return ColumnKind.JSON if not types.is_union(type_) and all(map(kind_of, inner)) else None
     for test, kind in (
-        (types.is_floating, Kind.REAL),
-        (_is_text, Kind.TEXT),
-        (_is_binary, Kind.BLOB),
-        (types.is_date, Kind.DATE),
-        (types.is_timestamp, Kind.TIMESTAMP),
-        (types.is_decimal, Kind.DECIMAL),
-        (types.is_null, Kind.NOTHING),
+        (types.is_floating, ColumnKind.REAL),
+        (_is_text, ColumnKind.TEXT),
+        (_is_binary, ColumnKind.BLOB),
+        (types.is_date, ColumnKind.DATE),
+        (types.is_timestamp, ColumnKind.TIMESTAMP),
+        (types.is_decimal, ColumnKind.DECIMAL),
+        (types.is_null, ColumnKind.NOTHING),
     ):
         if test(type_):
             return kind
@@ -101,7 +101,7 @@ class Converted:
 
 
 def convert(column: Column) -> Converted:
-    """The values of a column whose type has a `Kind`."""
+    """The values of a column whose type has a `ColumnKind`."""
     try:
         return Converted(stored(column), out_of_range(column))
     except UnicodeDecodeError:
@@ -172,7 +172,7 @@ def order_kind(type_: pa.DataType) -> str | None:
     if (types.is_integer(type_) and not types.is_uint64(type_)) or types.is_floating(type_):
         return "number"
     kind = kind_of(type_)
-    return str(kind) if kind in (Kind.TEXT, Kind.DATE, Kind.TIMESTAMP) else None
+    return str(kind) if kind in (ColumnKind.TEXT, ColumnKind.DATE, ColumnKind.TIMESTAMP) else None
 
 
 def order_values(column: Column) -> Converted:
@@ -191,9 +191,9 @@ def order_values(column: Column) -> Converted:
 
 def stored(column: Column) -> list[Any]:
     kind = kind_of(column.type)
-    if kind is Kind.JSON:
+    if kind is ColumnKind.JSON:
         return [None if value is None else dumps(value) for value in _plain(column, lossy=False)]
-    if kind is Kind.INTEGER and types.is_boolean(column.type):
+    if kind is ColumnKind.INTEGER and types.is_boolean(column.type):
         column = column.cast(pa.int8())
     return _scalars(column, lossy=False)
 
@@ -203,20 +203,20 @@ def _scalars(column: Column, *, lossy: bool) -> list[Any]:
     kind = kind_of(column.type)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if kind is Kind.REAL:
+    if kind is ColumnKind.REAL:
         column = column.cast(pa.float64())
         not_a_number = pc.is_nan(column)
         if pc.any(not_a_number).as_py():
             column = nulled(column, not_a_number)
-    elif kind is Kind.DATE:
+    elif kind is ColumnKind.DATE:
         column = column.cast(pa.date32()).cast(pa.string())
-    elif kind is Kind.TIMESTAMP:
+    elif kind is ColumnKind.TIMESTAMP:
         column = timestamps(column)
-    elif kind is Kind.DECIMAL:
+    elif kind is ColumnKind.DECIMAL:
         texts = column.cast(pa.string()).to_pylist()
         # Arrow writes small numbers with an exponent.
         return [format(Decimal(text), "f") if text is not None and "E" in text else text for text in texts]
-    elif kind is Kind.TEXT and lossy:
+    elif kind is ColumnKind.TEXT and lossy:
         values = column.cast(pa.large_binary()).to_pylist()
         return [None if value is None else value.decode("utf-8", "replace") for value in values]
     values = column.to_pylist()
@@ -283,7 +283,7 @@ def _plain(column: Column, *, lossy: bool) -> list[Any]:
     if types.is_floating(type_):
         return [_finite(value) for value in column.cast(pa.float64()).to_pylist()]
     values = _scalars(column, lossy=lossy)
-    if kind_of(type_) is Kind.BLOB:
+    if kind_of(type_) is ColumnKind.BLOB:
         return [None if value is None else base64.b64encode(value).decode() for value in values]
     return values
 

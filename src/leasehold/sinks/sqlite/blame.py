@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from leasehold.sinks.rules.columns import own_columns_refused, quoted
-from leasehold.sinks.rules.table import folded
+from leasehold.sinks.rules.table_spec import folded
 from leasehold.sqlite_file import primary_code
 
 ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.OperationalError)
@@ -55,13 +55,13 @@ FROM pragma_foreign_key_list(?) AS its
 
 
 def refuse_own_columns(
-    connection: sqlite3.Connection, table: str, given: Collection[str], error: sqlite3.Error
+    connection: sqlite3.Connection, table: str, value_columns: Collection[str], error: sqlite3.Error
 ) -> None:
     """Raise `SinkError` if an error that a row has met is the table's doing.
 
-    `given` are the columns that rows have values for.
+    `value_columns` are the columns that rows have values for.
     """
-    known = {folded(name) for name in given}
+    known = {folded(name) for name in value_columns}
     columns = connection.execute("SELECT name, dflt_value, hidden FROM pragma_table_xinfo(?)", (table,)).fetchall()
     own = {name: default or "NULL" for name, default, hidden in columns if folded(name) not in known and not hidden}
     if own and (names := _Own(connection, table, own).refused(error)):
@@ -95,24 +95,24 @@ class _Own:
             return []
         return [name for name, default in self._own.items() if self._raises(default)]
 
-    def _rules(self, said: str) -> Iterator[list[str]]:
+    def _rules(self, text: str) -> Iterator[list[str]]:
         """The columns of each rule that this may have been said of; of checks of one name, those of all.
 
         None where a trigger may have brought a value of the row into its column. None of an index of some rows alone:
         other columns may say which.
         """
         run = self._connection.execute
-        if said == "FOREIGN KEY constraint failed":
+        if text == "FOREIGN KEY constraint failed":
             yield from self._dangling()
         if self._triggered:
             return
         indexes = 'SELECT name FROM pragma_index_list(?) WHERE "unique" AND NOT partial'
         for (index,) in run(indexes, (self._table,)).fetchall():
             names = [name for (name,) in run("SELECT name FROM pragma_index_info(?)", (index,))]
-            if said == f"UNIQUE constraint failed: {', '.join(f'{self._table}.{name}' for name in names)}":
+            if text == f"UNIQUE constraint failed: {', '.join(f'{self._table}.{name}' for name in names)}":
                 yield names
         failed = "CHECK constraint failed: "
-        checks = [condition for name, condition in checks_of(self._made) if said == f"{failed}{name or condition}"]
+        checks = [condition for name, condition in checks_of(self._made) if text == f"{failed}{name or condition}"]
         yield [column for condition in checks for column in self._read_by(condition)]
 
     @cached_property
@@ -158,9 +158,9 @@ class _Own:
         return False
 
 
-def checks_of(made: str) -> Iterator[tuple[str | None, str]]:
+def checks_of(statement: str) -> Iterator[tuple[str | None, str]]:
     """The name, if it has one, and the condition of each CHECK of a CREATE TABLE, as SQLite says them."""
-    tokens = [token for token in _TOKEN.finditer(made) if not token[0].startswith(("--", "/*"))]
+    tokens = [token for token in _TOKEN.finditer(statement) if not token[0].startswith(("--", "/*"))]
     for place, token in enumerate(tokens[:-1]):
         if token[0].lower() != "check" or tokens[place + 1][0] != "(":
             continue
@@ -170,7 +170,7 @@ def checks_of(made: str) -> Iterator[tuple[str | None, str]]:
             if depth == 0:
                 named = place > 1 and tokens[place - 2][0].lower() == "constraint"
                 name = tokens[place - 1][0].strip("\"'`[]") if named else None
-                yield name, made[tokens[place + 1].end() : end.start()].strip()
+                yield name, statement[tokens[place + 1].end() : end.start()].strip()
                 break
 
 

@@ -18,8 +18,8 @@ from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.beside import contents, record
 from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
-from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite.session import Session, prepare
+from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.sqlite.session import SqliteSession, prepare
 from leasehold.sinks.sqlite.tables import check_formats
 from leasehold.sqlite_file import DatabaseFile
 
@@ -29,7 +29,7 @@ def contents_of_file(path: Path, spec: TableSpec, timeout: float) -> TableConten
     if not path.exists():
         return TableContents(0, 0)
     with _reading(path, spec, timeout) as connection:
-        return contents.of_tables(Session(connection, spec))
+        return contents.of_tables(SqliteSession(connection, spec))
 
 
 def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCounts:
@@ -37,7 +37,7 @@ def set_aside_in_file(path: Path, spec: TableSpec, timeout: float) -> SetAsideCo
     if not path.exists():
         return SetAsideCounts()
     with _reading(path, spec, timeout) as connection:
-        return contents.set_aside(Session(connection, spec))
+        return contents.set_aside(SqliteSession(connection, spec))
 
 
 def identity_in_file(path: Path, spec: TableSpec, timeout: float) -> str | None:
@@ -45,7 +45,7 @@ def identity_in_file(path: Path, spec: TableSpec, timeout: float) -> str | None:
     if not path.exists():
         return None
     with _reading(path, spec, timeout) as connection:
-        return record.recorded_identity(Session(connection, spec))
+        return record.recorded_identity(SqliteSession(connection, spec))
 
 
 @contextmanager

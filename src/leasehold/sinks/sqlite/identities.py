@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.duplicates import Memory, Seen
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.shape import exists
 
 _A_QUERY = 500

@@ -17,7 +17,7 @@ from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import UNKNOWN, Claim, Key
 from leasehold.sinks.rules.remembered_order import OwnValue
-from leasehold.sinks.rules.table import TableSpec, ordered_keys
+from leasehold.sinks.rules.table_spec import TableSpec, ordered_keys
 from leasehold.sinks.sqlite import own_values
 from leasehold.sinks.sqlite.inserts import Insert, insert
 from leasehold.sinks.sqlite.key_rows import key_rows
@@ -34,7 +34,7 @@ def make(connection: sqlite3.Connection, spec: TableSpec) -> None:
         )
 
 
-class Known:
+class SqliteKeyMemory:
     """The memory of keys of a table, as `sinks.beside.writing` asks for it; with `own`, rows count beside it."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec, own: OwnValue | None) -> None:

@@ -21,8 +21,8 @@ from leasehold.sinks.rules.batch import OrderValue
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Claim, Key
 from leasehold.sinks.rules.remembered_order import OwnValue, no_order
-from leasehold.sinks.rules.table import TableSpec, ordered_keys
-from leasehold.sinks.rules.values import Kind, kind_of
+from leasehold.sinks.rules.table_spec import TableSpec, ordered_keys
+from leasehold.sinks.rules.values import ColumnKind, kind_of
 from leasehold.sinks.sqlite.key_rows import key_rows
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -63,17 +63,17 @@ def _value(spec: TableSpec, own: OwnValue, stored: object) -> OrderValue:
 def _read(type_: pa.DataType, stored: object) -> OrderValue | None:
     """What a stored value is compared as, None for one that has no place in the order of this type."""
     kind = kind_of(type_)
-    if kind in (Kind.INTEGER, Kind.REAL):
+    if kind in (ColumnKind.INTEGER, ColumnKind.REAL):
         return stored if isinstance(stored, (int, float)) else None
     if not isinstance(stored, str):
         return None
-    if kind is Kind.TEXT:
+    if kind is ColumnKind.TEXT:
         return stored
-    form = _DATE if kind is Kind.DATE else _TIME
+    form = _DATE if kind is ColumnKind.DATE else _TIME
     if (read := form.fullmatch(stored)) is None:
         return None
     try:
-        if kind is Kind.DATE:
+        if kind is ColumnKind.DATE:
             return (date.fromisoformat(stored) - _FIRST_DAY).days
         zoned = types.is_timestamp(type_) and type_.tz is not None
         at = datetime.fromisoformat(stored.removesuffix("Z") + "+00:00")

@@ -10,7 +10,7 @@ import sqlite3
 
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.rejected import other_columns
-from leasehold.sinks.rules.table import TableSpec, folded
+from leasehold.sinks.rules.table_spec import TableSpec, folded
 
 _COLUMNS = ("hub", "partition", "sequence_number", "body", "reason", "rejected_at", "place", "source")
 

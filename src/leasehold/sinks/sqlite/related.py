@@ -17,13 +17,13 @@ from leasehold.formats.misfits import Misfit
 from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
 from leasehold.sinks.rules.columns import on_conflict, quoted
 from leasehold.sinks.rules.related import EntityStep, Gone, Row
-from leasehold.sinks.rules.table import TableSpec, folded
 from leasehold.sinks.rules.table_name import TableName
+from leasehold.sinks.rules.table_spec import TableSpec, folded
 from leasehold.sinks.rules.values import convert
 from leasehold.sinks.sqlite import states
 from leasehold.sinks.sqlite.affinity import affinity, kept
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows, refuse_own_columns
-from leasehold.sinks.sqlite.shape import Layout
+from leasehold.sinks.sqlite.shape import TableShape
 
 
 def check(connection: sqlite3.Connection, spec: TableSpec, tables: Collection[str]) -> None:
@@ -55,11 +55,11 @@ def shown(connection: sqlite3.Connection, spec: TableSpec, table: str) -> Relate
     return found
 
 
-def _explained(name: str, found: RelatedTable) -> Iterator[tuple[str, int]]:
+def _explained(name: str, related: RelatedTable) -> Iterator[tuple[str, int]]:
     """Statements that need all that writing to the table runs, and how many values are bound in each."""
-    names = [*map(quoted, found.columns)]
+    names = [*map(quoted, related.columns)]
     insert = f"INSERT INTO {quoted(name)} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-    for keys in found.keys[:1]:
+    for keys in related.keys[:1]:
         insert += f" {on_conflict(map(quoted, keys), names)}"
     yield insert, len(names)
     yield f"DELETE FROM {quoted(name)}", 0
@@ -74,7 +74,7 @@ class _Column:
     has_default: bool
 
 
-class Steps:
+class SqliteSteps:
     """Writes what events make of their entities, in one transaction. What is known of a table holds that long."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:
@@ -84,7 +84,7 @@ class Steps:
         self._sent: list[tuple[str | None, int]] = []
         self._written: tuple[str, Collection[str]] = spec.name, ()  # the last row's table, and what that does not fill
 
-    def write(self, schema: pa.Schema, layout: Layout, step: EntityStep) -> str | None:
+    def write(self, schema: pa.Schema, layout: TableShape, step: EntityStep) -> str | None:
         """See `WritesBeside`."""
         execute = self._connection.execute
         execute("SAVEPOINT leasehold_step")

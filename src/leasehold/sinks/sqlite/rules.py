@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from leasehold.sinks.rules.table import TableSpec, folded
+from leasehold.sinks.rules.table_spec import TableSpec, folded
 
 _RULES = """
     SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = :table COLLATE NOCASE

@@ -14,12 +14,12 @@ from leasehold.sinks.beside.session import Asked, Kind
 from leasehold.sinks.beside.statements import native, sent
 from leasehold.sinks.rules.columns import on_conflict, quoted
 from leasehold.sinks.rules.rejected import Rejected
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.kept import anything, as_kept, number
 from leasehold.sinks.sqlite.shape import exists
 
 
-class Session:
+class SqliteSession:
     """The connection, inside a transaction of the caller's."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:

@@ -20,15 +20,15 @@ from pyarrow import types
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, quoted, refuse_columns, stored_fields
-from leasehold.sinks.rules.table import TableSpec, folded, ordered_keys
-from leasehold.sinks.rules.values import Kind, kind_of
+from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
+from leasehold.sinks.rules.values import ColumnKind, kind_of
 from leasehold.sinks.sqlite.affinity import EXACT_DIGITS, affinity
 from leasehold.sinks.sqlite.inserts import Insert
 from leasehold.sinks.sqlite.rules import sees_each_row
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableShape:
     """How to write rows: `columns` are to be bound for `insert`, in this order, and the keys for `delete`.
 
     `keys` are the positions in `columns` of the key columns, in the order of the memory of keys. `added` are the names
@@ -55,7 +55,7 @@ def exists(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute(query, (name,)).fetchone() is not None
 
 
-def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> Layout:
+def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> TableShape:
     """Check `schema` against the table, which is made, or given what it lacks. Raises `SchemaMismatch`."""
     added: tuple[str, ...] = ()
     fields = stored_fields(spec, schema, "SQLite")
@@ -81,9 +81,9 @@ def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> L
     return replace(layout, added=added, last_alone=bool(spec.keys) and not sees_each_row(connection, spec))
 
 
-def _declared(kind: Kind) -> str:
+def _declared(kind: ColumnKind) -> str:
     """The type that a column of a new table is declared with."""
-    return {Kind.INTEGER: "INTEGER", Kind.REAL: "REAL", Kind.BLOB: "BLOB"}.get(kind, "TEXT")
+    return {ColumnKind.INTEGER: "INTEGER", ColumnKind.REAL: "REAL", ColumnKind.BLOB: "BLOB"}.get(kind, "TEXT")
 
 
 def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
@@ -92,7 +92,7 @@ def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
     keys = {folded(name) for name in spec.keys}
     for field in fields:
         kind = kind_of(field.type)
-        if kind is None or kind is Kind.NOTHING:
+        if kind is None or kind is ColumnKind.NOTHING:
             wrong.append((field.name, "has no type to make a column of: cast the null, or make the table yourself"))
             continue
         parts.append(f"{quoted(field.name)} {_declared(kind)}{' NOT NULL' if folded(field.name) in keys else ''}")
@@ -105,7 +105,7 @@ def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
 def _add(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[pa.Field]) -> tuple[str, ...]:
     """Add the columns that are missing, if that is wanted. The caller has locked the database."""
     kinds = [(field.name, kind_of(field.type)) for field in addable(spec, fields, _columns(connection, spec.name)[0])]
-    added = tuple(f"{quoted(name)} {_declared(kind)}" for name, kind in kinds if kind not in (None, Kind.NOTHING))
+    added = tuple(f"{quoted(name)} {_declared(kind)}" for name, kind in kinds if kind not in (None, ColumnKind.NOTHING))
     for column in added:
         connection.execute(f"ALTER TABLE {quoted(spec.name)} ADD COLUMN {column}")
     return added
@@ -125,7 +125,7 @@ def _compare(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[p
     for field in fields:
         column = columns.get(folded(field.name))
         if column is None:
-            kind = kind_of(field.type) or Kind.NOTHING
+            kind = kind_of(field.type) or ColumnKind.NOTHING
             wrong.append((field.name, how_to_add(spec, field.name, _declared(kind))))
         elif column.generated:
             wrong.append((field.name, "is computed by the table itself: leave it out"))
@@ -196,37 +196,37 @@ def fits(type_: pa.DataType, declared: str, *, strict: bool = False) -> bool:
     of = affinity(declared, strict=strict)
     if kind is None:
         return False
-    if kind is Kind.NOTHING or of == "ANY":
+    if kind is ColumnKind.NOTHING or of == "ANY":
         return True
     if of == "BLOB":
-        return kind is Kind.BLOB or not strict
-    if kind is Kind.INTEGER:
+        return kind is ColumnKind.BLOB or not strict
+    if kind is ColumnKind.INTEGER:
         small = types.is_boolean(type_) or type_.bit_width < 64
         return of in ("INTEGER", "NUMERIC") or (of == "REAL" and small)
-    if kind is Kind.REAL:
+    if kind is ColumnKind.REAL:
         return of in ("REAL", "NUMERIC")
-    if kind is Kind.DECIMAL:
+    if kind is ColumnKind.DECIMAL:
         exact = type_.precision <= EXACT_DIGITS
         return of == "TEXT" or (exact and of in ("NUMERIC", "REAL"))
     if of == "TEXT":
-        return kind is not Kind.BLOB
+        return kind is not ColumnKind.BLOB
     # Text that is no number stays text in a NUMERIC column, which is what these names make.
-    named = {Kind.DATE: ("DATE", "TIME"), Kind.TIMESTAMP: ("DATE", "TIME"), Kind.JSON: ("JSON",)}
+    named = {ColumnKind.DATE: ("DATE", "TIME"), ColumnKind.TIMESTAMP: ("DATE", "TIME"), ColumnKind.JSON: ("JSON",)}
     return of == "NUMERIC" and any(word in declared.upper() for word in named.get(kind, ()))
 
 
-def _layout(spec: TableSpec, fields: Sequence[pa.Field]) -> Layout:
+def _layout(spec: TableSpec, fields: Sequence[pa.Field]) -> TableShape:
     names = tuple(field.name for field in fields)
     # The alias, since a table may be called excluded.
     insert = Insert(f"INSERT INTO {quoted(spec.name)} AS leasehold_row ({', '.join(map(quoted, names))})", len(names))
     if not spec.keys:
-        return Layout(names, (), insert, None)
+        return TableShape(names, (), insert, None)
     keys = ordered_keys(spec)
     places = {folded(name): index for index, name in enumerate(names)}
     key_places = tuple(places[folded(key)] for key in keys)
     others = [quoted(name) for place, name in enumerate(names) if place not in key_places]
     condition = " AND ".join(f"{quoted(key)} = ?" for key in keys)
-    return Layout(
+    return TableShape(
         names,
         key_places,
         replace(insert, then=on_conflict(map(quoted, keys), others)),

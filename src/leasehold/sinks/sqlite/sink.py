@@ -37,17 +37,17 @@ from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.features import ALL, SHARED_TABLES
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite import (
     related,
     states,
 )
 from leasehold.sinks.sqlite.contents import contents_of_file, identity_in_file, set_aside_in_file
-from leasehold.sinks.sqlite.looking import compare
-from leasehold.sinks.sqlite.session import Session, prepare
+from leasehold.sinks.sqlite.schema_look import compare
+from leasehold.sinks.sqlite.session import SqliteSession, prepare
 from leasehold.sinks.sqlite.shape import exists
 from leasehold.sinks.sqlite.tables import SCHEMA, check_formats
-from leasehold.sinks.sqlite.transaction import Checked, SqliteTransaction
+from leasehold.sinks.sqlite.transaction import CheckedShape, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
 from leasehold.sqlite_file import DatabaseFile, primary_code
 
@@ -81,7 +81,9 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
             setup=prepare,
             check=partial(check_formats, spec=spec),
         )
-        self._checked: WeakKeyDictionary[sqlite3.Connection, Checked] = WeakKeyDictionary()  # each thread has its own
+        self._checked: WeakKeyDictionary[sqlite3.Connection, CheckedShape] = (
+            WeakKeyDictionary()
+        )  # each thread has its own
 
     def compare(self, schema: pa.Schema | None) -> Compared:
         """As `check`, with nothing made or changed."""
@@ -150,9 +152,9 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         self._file.close()
 
     @contextmanager
-    def _view(self, *tables: str) -> Iterator[Session]:
+    def _view(self, *tables: str) -> Iterator[SqliteSession]:
         with self._explained(), self._file.reading() as connection, self._inner():
-            yield Session(connection, self.spec)
+            yield SqliteSession(connection, self.spec)
 
     @contextmanager
     def _transaction(self) -> Iterator[SqliteTransaction]:
@@ -190,5 +192,5 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
             raise SinkError(f"{self._path}: the table {self.spec.name} cannot be written: {error}") from error
 
 
-def _read(session: Session, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+def _read(session: SqliteSession, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
     return states.read(session.connection, session.spec, schema, keys)

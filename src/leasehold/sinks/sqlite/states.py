@@ -21,11 +21,11 @@ from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.beside.states import misfit, ordered, refuse_constraints, row_of
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.table import TableSpec, folded
+from leasehold.sinks.rules.table_spec import TableSpec, folded
 from leasehold.sinks.rules.values import convert
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows, refuse_own_columns
 from leasehold.sinks.sqlite.key_rows import key_rows
-from leasehold.sinks.sqlite.shape import Layout, exists
+from leasehold.sinks.sqlite.shape import TableShape, exists
 
 _READ: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
     (types.is_boolean, bool),
@@ -76,7 +76,7 @@ def write(
     connection: sqlite3.Connection,
     spec: TableSpec,
     schema: pa.Schema,
-    layout: Layout,
+    layout: TableShape,
     key: Key,
     state: Mapping[str, Any] | None,
 ) -> None:

@@ -12,8 +12,8 @@ from leasehold.sinks.beside import record
 from leasehold.sinks.beside.session import Kind
 from leasehold.sinks.beside.tables import ALWAYS, FOLDED, WHEN_NEEDED, Index, SharedTable
 from leasehold.sinks.rules.columns import quoted
-from leasehold.sinks.rules.table import TableSpec
-from leasehold.sinks.sqlite.session import Session
+from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.sqlite.session import SqliteSession
 
 FORMAT = 7
 """The format that this release writes, and the only one that it reads."""
@@ -62,4 +62,4 @@ MADE = {name: _made(table) for name, table in WHEN_NEEDED.items()}
 
 def check_formats(connection: sqlite3.Connection, spec: TableSpec) -> None:
     """Refuse a file of an earlier format, before anything is made in it."""
-    record.check_formats(Session(connection, spec), FORMAT)
+    record.check_formats(SqliteSession(connection, spec), FORMAT)

@@ -21,11 +21,11 @@ from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.fence import Lane, Plan
+from leasehold.sinks.rules.fence import FencePlan, Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder, own_value
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite import (
     identities,
     memory,
@@ -34,30 +34,30 @@ from leasehold.sinks.sqlite import (
     related,
     states,
 )
-from leasehold.sinks.sqlite.session import Session
-from leasehold.sinks.sqlite.shape import Layout, exists, fit
+from leasehold.sinks.sqlite.session import SqliteSession
+from leasehold.sinks.sqlite.shape import TableShape, exists, fit
 from leasehold.sinks.sqlite.tables import FORMAT, MADE
-from leasehold.sinks.sqlite.writing import Writing
+from leasehold.sinks.sqlite.writing import SqliteWriting
 from leasehold.sinks.transactions import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedShape:
     """The layout last checked over a connection, with what it was checked against."""
 
     version: int
     schema: pa.Schema
-    layout: Layout
+    layout: TableShape
 
 
 class SqliteTransaction(ChangesBeside):
     """One transaction, which has locked the whole database. See `TableTransaction`."""
 
-    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, checked: Checked | None) -> None:
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, checked: CheckedShape | None) -> None:
         self._connection = connection
         self._spec = spec
-        self._session = Session(connection, spec)
-        self._steps = related.Steps(connection, spec)
+        self._session = SqliteSession(connection, spec)
+        self._steps = related.SqliteSteps(connection, spec)
         self.checked = checked
         self.added: tuple[str, ...] = ()  # columns, in this transaction
 
@@ -66,7 +66,7 @@ class SqliteTransaction(ChangesBeside):
         return self._connection
 
     @property
-    def session(self) -> Session:
+    def session(self) -> SqliteSession:
         return self._session
 
     def need(self, *tables: str) -> None:
@@ -80,7 +80,7 @@ class SqliteTransaction(ChangesBeside):
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         return partial(states.write, self._connection, self._spec, schema, self.layout(fenced(schema)))
 
-    def layout(self, schema: pa.Schema) -> Layout:
+    def layout(self, schema: pa.Schema) -> TableShape:
         """How rows of this schema are written, after `fit`."""
         self.fit(schema)
         return self._fitted_layout
@@ -88,7 +88,7 @@ class SqliteTransaction(ChangesBeside):
     def claim(self) -> str:
         return record.claim(self._session, FORMAT)
 
-    def lock_watermarks(self, lanes: Collection[Lane], *, others: bool = False) -> None:
+    def lock_watermarks(self, lanes: Collection[Lane], *, whole_table: bool = False) -> None:
         """The whole database is locked."""
 
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
@@ -140,33 +140,35 @@ class SqliteTransaction(ChangesBeside):
         self.added += layout.added
         memory.make(self._connection, self._spec)
         rejected_table.make(self._connection, self._spec)
-        record.note_made(self._session, made=True)
-        self.checked = Checked(self._schema_version(), schema, layout)
+        record.note_made(self._session, is_new=True)
+        self.checked = CheckedShape(self._schema_version(), schema, layout)
 
     def _schema_version(self) -> int:
         (version,) = self._connection.execute("PRAGMA schema_version").fetchone()
         return int(version)
 
-    def write(self, batch: Batch, kept: Kept, plan: Plan, order: TableOrder, now: float, *, each_row: bool) -> Outcome:
+    def write(
+        self, batch: Batch, kept: Kept, plan: FencePlan, order: TableOrder, now: float, *, each_row: bool
+    ) -> Outcome:
         layout, known = self._fitted_layout, self._known(order)
-        mine = Writing(self._connection, self._spec, layout, each_row=each_row)
+        mine = SqliteWriting(self._connection, self._spec, layout, each_row=each_row)
         write = partial(writing.write, self._session, layout, batch, kept, plan, order, now, known, mine.write_rows)
         return write() if order.kind is not None else write(at_once=mine.write_last)
 
     def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
         layout, known = self._fitted_layout, self._known(order)
-        mine = Writing(self._connection, self._spec, layout, each_row=True)
+        mine = SqliteWriting(self._connection, self._spec, layout, each_row=True)
         return writing.write_again(self._session, layout, batch, kept, order, known, mine.write_rows)
 
     def check_own_values(self, own: OwnValue) -> None:
         own_values.check(self._connection, self._spec, own)
 
-    def _known(self, order: TableOrder) -> memory.Known:
+    def _known(self, order: TableOrder) -> memory.SqliteKeyMemory:
         assert self.checked is not None
         own = own_value(self._spec, order, self.checked.layout.columns, self.checked.schema)
-        return memory.Known(self._connection, self._spec, own)
+        return memory.SqliteKeyMemory(self._connection, self._spec, own)
 
     @property
-    def _fitted_layout(self) -> Layout:
+    def _fitted_layout(self) -> TableShape:
         assert self.checked is not None
         return self.checked.layout

@@ -22,17 +22,17 @@ import pyarrow.compute as pc
 
 from leasehold.errors import KeyFromTwoPartitions, SinkError
 from leasehold.sinks.rules.ordering import Claim
-from leasehold.sinks.rules.row_by_row import Order, RowWriter, Written, two_partitions
+from leasehold.sinks.rules.row_by_row import RowOrder, RowWriter, Written, two_partitions
 from leasehold.sinks.rules.rows import LastRows, Rows
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite import memory
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows, refuse_own_columns
 from leasehold.sinks.sqlite.inserts import insert
-from leasehold.sinks.sqlite.shape import Layout
+from leasehold.sinks.sqlite.shape import TableShape
 from leasehold.sinks.transactions import EachRowNeeded
 
 
-class Writing:
+class SqliteWriting:
     """Writes the rows of one batch to the table of `spec`, on a connection that is in a transaction.
 
     Each way has the outcome of writing one row after the other. Unless `each_row` is asked for, `EachRowNeeded` is
@@ -40,7 +40,7 @@ class Writing:
     keys that one is of another partition.
     """
 
-    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout, *, each_row: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: TableShape, *, each_row: bool) -> None:
         self._connection = connection
         self._spec = spec
         self._layout = layout
@@ -64,7 +64,7 @@ class Writing:
         self._table_of(rows).write_last(left)
         return Written(len(rows))
 
-    def write_rows(self, rows: Rows, order: Order) -> Written:
+    def write_rows(self, rows: Rows, order: RowOrder) -> Written:
         """Write all rows, in the quickest way that is left. Raises what `RowWriter.write` raises as well."""
         table, count = self._table_of(rows), len(rows)
         if self._takes_last_alone:
@@ -82,7 +82,7 @@ class Writing:
 class SqliteRows:
     """Rows to be written to the table of `spec` in SQLite, on a connection that is in a transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: Layout, rows: Rows) -> None:
+    def __init__(self, connection: sqlite3.Connection, spec: TableSpec, layout: TableShape, rows: Rows) -> None:
         self._connection = connection
         self._spec = spec
         self._layout = layout
@@ -109,10 +109,10 @@ class SqliteRows:
         execute("RELEASE leasehold_rows")
         return None
 
-    def write_last(self, left: LastRows) -> None:
+    def write_last(self, last_rows: LastRows) -> None:
         """Write what is left of each key. Raises `EachRowNeeded`, with some of it written, where one is refused."""
         try:
-            self._execute_last(left)
+            self._execute_last(last_rows)
         except ROW_ERRORS as error:
             if not self._is_the_rows(error):
                 raise
@@ -135,14 +135,14 @@ class SqliteRows:
             else:
                 self._connection.executemany(self._layout.upsert, [values[i] for i in run])
 
-    def _execute_last(self, left: LastRows) -> None:
+    def _execute_last(self, last_rows: LastRows) -> None:
         """An entity that was deleted on the way is deleted first: columns that are not bound begin anew."""
-        rows, last = self.rows, left.last
-        if self._layout.delete is not None and len(left.deleted):
-            self._connection.executemany(self._layout.delete, rows.keys_of(left.deleted))
+        rows, last = self.rows, last_rows.last
+        if self._layout.delete is not None and len(last_rows.deleted):
+            self._connection.executemany(self._layout.delete, rows.keys_of(last_rows.deleted))
             last = last.filter(pc.invert(pa.array(rows.deletes, pa.bool_()).take(last)))
         insert(self._connection, self._layout.insert, rows.columns_of(last))
 
-    def conflict(self, index: int, known: Claim) -> KeyFromTwoPartitions:
-        rows, (hub, partition) = self.rows, known
+    def conflict(self, index: int, claim: Claim) -> KeyFromTwoPartitions:
+        rows, (hub, partition) = self.rows, claim
         return two_partitions(self._spec, rows.keys[index], rows.lanes[index], rows.numbers[index], (hub, partition))

@@ -23,10 +23,10 @@ from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import Parking
-from leasehold.sinks.rules.table import BatchResult
-from leasehold.spark.handlers.lanes import Lane
+from leasehold.sinks.rules.table_spec import BatchResult
+from leasehold.spark.handlers.lanes import RangeEvents
 from leasehold.spark.handlers.leased import BatchLeases, batch_leases
-from leasehold.spark.handlers.tasks import Call, Piece
+from leasehold.spark.handlers.tasks import HandlerCall, TaskPiece
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,12 +94,12 @@ class CommittingTable(HandledTable):
         """A block in which a batch is computed and committed, with the session of its leases, if any are `needed`."""
         return batch_leases(self._lease_store if needed else None, self._scope)
 
-    def call(self, rounds: int = 1, leases: BatchLeases | None = None) -> Call:
+    def call(self, rounds: int = 1, leases: BatchLeases | None = None) -> HandlerCall:
         """How tasks call the handler, if they run in this many rounds, one behind the other."""
         from pyspark import cloudpickle
 
         last = 1 if self._on_failure == "discard" else self._retries.deliveries
-        call = Call(
+        call = HandlerCall(
             *(self._handler, self._reader, self._state, self._url, self.sink.spec, last),
             emits=self._sender is not None,
             related=self._related,
@@ -117,7 +117,7 @@ class CommittingTable(HandledTable):
         """A block in which what hangs in the driver takes half of a batch's time, all partitions together."""
         return self._calls.sharing()
 
-    def piece(self, lane: Lane) -> tuple[Watermark, Piece] | None:
+    def piece(self, lane: RangeEvents) -> tuple[Watermark, TaskPiece] | None:
         """What a task is to compute of a partition, and under which watermark; None where there is nothing."""
         if not self._is_owner(lane):
             return None
@@ -127,9 +127,9 @@ class CommittingTable(HandledTable):
         if not new:
             return None
         waiting = frozenset(self._waiting(lane, mark) if self._spread is None else ())
-        return mark, Piece(lane.hub, lane.partition, lane.owner_level, new, waiting, lane.batch_id)
+        return mark, TaskPiece(lane.hub, lane.partition, lane.owner_level, new, waiting, lane.batch_id)
 
-    def take(self, lane: Lane) -> float:
+    def take(self, lane: RangeEvents) -> float:
         """Commit a partition's events, or try what is parked. When to call again, by the monotonic clock."""
         caller = Caller(lane.hub, lane.partition, lane.owner_level, lane.start, self.trusts)
         self._owned[lane.partition] = caller
@@ -152,7 +152,7 @@ class CommittingTable(HandledTable):
             self._sender.leave(owner, max(0.0, until - time.monotonic()))
 
     def _id_of(self, batch: ReadBatch) -> str:
-        return batch.batch_id if isinstance(batch, Lane) else ""
+        return batch.batch_id if isinstance(batch, RangeEvents) else ""
 
     def _compute(self, batch: ReadBatch, mark: Watermark, again: int) -> Computed:
         under, done = self.ahead.pop(batch.partition, (None, None))

@@ -87,9 +87,9 @@ class ClassicTasks:
         values: Sequence[T],
         tasks: int,
     ) -> list[R]:
-        def called(mine: Iterable[tuple[int, P]]) -> Iterable[R]:
+        def called(pieces: Iterable[tuple[int, P]]) -> Iterable[R]:
             with as_data():
-                yield from compute(mine)
+                yield from compute(pieces)
 
         def split_up(value: T) -> Iterable[tuple[int, P]]:
             with as_data():

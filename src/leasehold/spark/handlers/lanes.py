@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from leasehold.handlers.given import SetAside
+from leasehold.handlers.given import RejectedInput
 from leasehold.model import EventRange
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.rules.batch import Batch
@@ -25,7 +25,7 @@ COLUMNS = ("body", "hub", "partition", "sequenceNumber", "ownerLevel", "enqueued
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class RangeEvents:
     """The events of one range, in order; without any, it is for what is parked. Goes on at `start`.
 
     `last_enqueued` is when the hub received the last of them, in seconds since 1970, 0 where that is not known.
@@ -34,7 +34,7 @@ class Lane:
     hub: str
     partition: str
     owner_level: int
-    events: tuple[EventOfPartition | SetAside, ...] = ()
+    events: tuple[EventOfPartition | RejectedInput, ...] = ()
     first: int = 0
     end: int = 0
     start: int = 0
@@ -46,7 +46,7 @@ class Lane:
         """The last number of the range, whether there is an event of it or not."""
         return self.end - 1
 
-    def __iter__(self) -> Iterator[EventOfPartition | SetAside]:
+    def __iter__(self) -> Iterator[EventOfPartition | RejectedInput]:
         return iter(self.events)
 
     def __bool__(self) -> bool:
@@ -64,12 +64,12 @@ def read_raw(file: PipelineFile) -> PipelineFile:
     return replace(file, transform=section)
 
 
-def lanes_of(batch: Batch, *, transformed: bool = False) -> list[Lane]:
+def lanes_of(batch: Batch, *, transformed: bool = False) -> list[RangeEvents]:
     """The ranges of a batch with their events.
 
     What was set aside before is an event like the others; where they are `transformed`, it stays set aside.
     """
-    found: dict[tuple[str, str, int], list[EventOfPartition | SetAside]] = {}
+    found: dict[tuple[str, str, int], list[EventOfPartition | RejectedInput]] = {}
     for table in (batch.rows, batch.rejected):
         if table is None:
             continue
@@ -81,19 +81,27 @@ def lanes_of(batch: Batch, *, transformed: bool = False) -> list[Lane]:
         for hub, partition, level, number, body, time, reason in zip(*values, times, reasons, strict=True):
             place = found.setdefault((hub, partition, level), [])
             one = EventOfPartition(body, number, (time or 0) / 1e6)
-            place.append(SetAside(*one, reason) if aside else one)
+            place.append(RejectedInput(*one, reason) if aside else one)
     ranges = batch.ranges or ()
     name = batch_id(ranges)
     return [_lane(its, found.get((its.hub, its.partition, its.owner_level), []), name) for its in ranges]
 
 
-def _lane(its: EventRange, events: list[EventOfPartition | SetAside], name: str) -> Lane:
-    mine = sorted((one for one in events if its.begin <= one.sequence_number < its.end), key=_number)
-    start = its.begin if its.left_out_from is None else its.left_out_from
-    return Lane(
-        its.hub, its.partition, its.owner_level, tuple(mine), its.begin, its.end, start, its.enqueued_time or 0.0, name
+def _lane(range_: EventRange, events: list[EventOfPartition | RejectedInput], name: str) -> RangeEvents:
+    mine = sorted((one for one in events if range_.begin <= one.sequence_number < range_.end), key=_number)
+    start = range_.begin if range_.left_out_from is None else range_.left_out_from
+    return RangeEvents(
+        range_.hub,
+        range_.partition,
+        range_.owner_level,
+        tuple(mine),
+        range_.begin,
+        range_.end,
+        start,
+        range_.enqueued_time or 0.0,
+        name,
     )
 
 
-def _number(event: EventOfPartition | SetAside) -> int:
+def _number(event: EventOfPartition | RejectedInput) -> int:
     return event.sequence_number

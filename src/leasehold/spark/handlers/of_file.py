@@ -15,9 +15,9 @@ from leasehold.notices import Notice
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.base import LevelOf
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark.handlers.lanes import events_only, read_raw
-from leasehold.spark.handlers.table import HandledOnSpark, Named, ReadsEvents
+from leasehold.spark.handlers.table import HandledOnSpark, ReadsEvents, SettingNames
 from leasehold.spark.handlers.transformed import reader_of, rows_as_events
 from leasehold.spark.table.expressions import Prepared
 
@@ -33,7 +33,7 @@ class HandledOfFile(HandledOnSpark, ReadsEvents):
     def __init__(self, file: PipelineFile) -> None:
         self._file = file
         url, leases = (f"{file.path}: {key}" for key in ("sink.url", "ownership.store"))
-        self._named = Named(url, leases, "run it with --no-spark")
+        self._named = SettingNames(url, leases, "run it with --no-spark")
         self._transform = f"{file.path}: transform" if is_transformed(file) else ""
         made_of(super().__init__, file, on_spark=True)
 

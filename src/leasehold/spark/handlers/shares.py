@@ -19,8 +19,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from leasehold.formats.bodies import BodyReader
-from leasehold.handlers.given import SetAside
-from leasehold.spark.handlers.tasks import EventOfPartition, Piece
+from leasehold.handlers.given import RejectedInput
+from leasehold.spark.handlers.tasks import EventOfPartition, TaskPiece
 
 LEAST = 0.2
 """Seconds of work that are worth a task."""
@@ -32,13 +32,13 @@ def shares_of(events: Sequence[int], seconds: float, cores: int) -> list[int]:
     return [max(1, min(count, int(count * seconds / LEAST), cores * count // together)) for count in events]
 
 
-def divided(piece: Piece, keys: BodyReader, shares: int) -> list[Piece]:
+def divided(piece: TaskPiece, keys: BodyReader, shares: int) -> list[TaskPiece]:
     """Rule 2: pieces with the events of different entities, at most this many. `keys` reads the columns of a key."""
     if shares == 1:
         return [piece]
     read = keys.read(pa.array([event.body for event in piece.events], pa.binary())).columns
     names = zip(*(column.to_pylist() for column in read.columns), strict=True)
-    parts: list[list[EventOfPartition | SetAside]] = [[] for _ in range(shares)]
+    parts: list[list[EventOfPartition | RejectedInput]] = [[] for _ in range(shares)]
     for event, key in zip(piece.events, names, strict=True):
         parts[0 if None in key else hash(key) % shares].append(event)
     return [replace(piece, events=tuple(part)) for part in parts if part]

@@ -23,7 +23,7 @@ from leasehold.sinks.features import VERSIONS, require
 from leasehold.sinks.rules.batch import OrderValue
 from leasehold.spark.handlers.jobs import HandlerTasks
 from leasehold.spark.handlers.leased import TaskLeases
-from leasehold.spark.handlers.tasks import Call, Piece, calling, sink_at, told
+from leasehold.spark.handlers.tasks import HandlerCall, TaskPiece, calling, sink_at, told
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Portion:
     values: dict[int, OrderValue] = field(default_factory=dict)
 
 
-def answered(tasks: HandlerTasks, call: Call, pieces: Sequence[Piece]) -> list[SpreadComputed]:
+def answered(tasks: HandlerTasks, call: HandlerCall, pieces: Sequence[TaskPiece]) -> list[SpreadComputed]:
     """What the events of each piece come to, if the pieces are committed in this order."""
     count = min(tasks.cores, sum(len(piece.events) for piece in pieces))
     split, compute = functools.partial(_split, call, count), functools.partial(_computed, call)
@@ -45,7 +45,7 @@ def answered(tasks: HandlerTasks, call: Call, pieces: Sequence[Piece]) -> list[S
     return [joined(each) for each in parts]
 
 
-def _split(call: Call, tasks: int, numbered: tuple[int, Piece]) -> Iterable[tuple[int, _Portion]]:
+def _split(call: HandlerCall, tasks: int, numbered: tuple[int, TaskPiece]) -> Iterable[tuple[int, _Portion]]:
     """The portions of a piece, each with the number of the task that computes it."""
     place, piece = numbered
     given, rows = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events), piece.batch_id)
@@ -65,7 +65,7 @@ def _text(key: Key) -> bytes:
     return repr(tuple(part + 0.0 if isinstance(part, float) else part for part in key)).encode(errors="replace")
 
 
-def _computed(call: Call, portions: Iterable[tuple[int, _Portion]]) -> Iterator[tuple[int, SpreadComputed]]:
+def _computed(call: HandlerCall, portions: Iterable[tuple[int, _Portion]]) -> Iterator[tuple[int, SpreadComputed]]:
     """What the events of a task's portions come to, each with its piece's place."""
     mine = sorted((portion for _, portion in portions), key=attrgetter("place"))
     if not mine:
@@ -83,7 +83,7 @@ def _computed(call: Call, portions: Iterable[tuple[int, _Portion]]) -> Iterator[
     yield from ((portion.place, told(done)) for portion, done in zip(mine, found, strict=True))
 
 
-def _entities(call: Call) -> SpreadEntities:
+def _entities(call: HandlerCall) -> SpreadEntities:
     sink = require(sink_at(call.url, call.spec), VERSIONS, "entities whose events are in several partitions")
     assert call.spec.sequence_by is not None
     return SpreadEntities(

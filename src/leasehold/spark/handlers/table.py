@@ -55,14 +55,14 @@ from leasehold.sinks.base import LevelOf
 from leasehold.sinks.features import SKIPPING, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult, Totals, counts_of
+from leasehold.sinks.rules.table_spec import BatchResult, Totals, counts_of
 from leasehold.spark.handlers.committing import CommittingTable, Trusts
 from leasehold.spark.handlers.jobs import HandlerTasks, tasks_of
-from leasehold.spark.handlers.lanes import COLUMNS, Lane, events_only, lanes_of
+from leasehold.spark.handlers.lanes import COLUMNS, RangeEvents, events_only, lanes_of
 from leasehold.spark.handlers.leased import BatchLeases
 from leasehold.spark.handlers.shares import divided, shares_of
 from leasehold.spark.handlers.spread_tasks import answered
-from leasehold.spark.handlers.tasks import Answer, Call, Piece
+from leasehold.spark.handlers.tasks import Answer, HandlerCall, TaskPiece
 from leasehold.spark.handlers.transformed import check_rows, rows_of
 from leasehold.spark.session.versions import is_connect, to_arrow
 from leasehold.spark.table.expressions import Prepared
@@ -81,7 +81,7 @@ AWAY = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class SettingNames:
     """What settings are called where they were given, and what else there is for what Spark has not."""
 
     url: str = "url"
@@ -118,7 +118,7 @@ class HandledOnSpark:
     together, and for what handlers on Spark have not: `on_failure="wait"`.
     """
 
-    _named = Named()
+    _named = SettingNames()
     _learns_schema = False
     _reads = ReadsEvents()
 
@@ -309,7 +309,7 @@ class HandledOnSpark:
                 if self._due.get(place, 0.0) > now:
                     continue
                 try:
-                    self._due[place] = self._table.take(Lane(hub, *place))
+                    self._due[place] = self._table.take(RangeEvents(hub, *place))
                 except LeaseholdError as error:
                     logger.warning("the parked events of partition %s wait: %s", place[0], error)
                     self._due[place] = time.monotonic() + AWAY
@@ -336,14 +336,14 @@ class HandledOnSpark:
         """End what sends and what calls, and close this thread's connection to the database."""
         self._table.close()
 
-    def _called(self, pieces: Sequence[Piece], leases: BatchLeases | None) -> Iterable[Computed]:
+    def _called(self, pieces: Sequence[TaskPiece], leases: BatchLeases | None) -> Iterable[Computed]:
         """What tasks make of these pieces, which have the `leases` of the batch's entities."""
         if not pieces:
             return ()
         assert self._tasks is not None
         tasks = self._tasks
 
-        def job(call: Call) -> Sequence[Computed]:
+        def job(call: HandlerCall) -> Sequence[Computed]:
             if call.spec.spread:
                 return answered(tasks, call, pieces)
             return self._joined(parts, tasks.each(call.task(), flat))
@@ -364,14 +364,14 @@ class HandledOnSpark:
             )
             return job(replace(call, careful=True))
 
-    def _divided(self, pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
+    def _divided(self, pieces: Sequence[TaskPiece], cores: int) -> list[list[TaskPiece]]:
         """For each piece what its tasks have of it."""
         if self._table.sink.spec.spread:
             return [[piece] for piece in pieces]
         shares = shares_of([len(piece.events) for piece in pieces], self._seconds_an_event, cores)
         return [divided(piece, self._table.keys, count) for piece, count in zip(pieces, shares, strict=True)]
 
-    def _joined(self, parts: Sequence[Sequence[Piece]], answers: Sequence[Answer]) -> list[Computed]:
+    def _joined(self, parts: Sequence[Sequence[TaskPiece]], answers: Sequence[Answer]) -> list[Computed]:
         """What each piece comes to, from what tasks tell of its parts."""
         events = sum(len(part.events) for some in parts for part in some)
         self._seconds_an_event = sum(answer.seconds for answer in answers) / events

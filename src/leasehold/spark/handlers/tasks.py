@@ -31,7 +31,7 @@ from leasehold.handlers.calling.processes import HandlerProcesses
 from leasehold.handlers.calling.program import BY_VALUE
 from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import CallRules, Computed, EntityHandler, Key, compute
-from leasehold.handlers.given import SetAside, given_events
+from leasehold.handlers.given import RejectedInput, given_events
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import Sink
 from leasehold.sinks.features import STATES, require
@@ -49,13 +49,13 @@ class EventOfPartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TaskPiece:
     """New events of one partition, in order, of all its entities or of some. Those that are `waiting` wait too."""
 
     hub: str
     partition: str
     owner_level: int
-    events: tuple[EventOfPartition | SetAside, ...]
+    events: tuple[EventOfPartition | RejectedInput, ...]
     waiting: frozenset[Key]
     batch_id: str = ""
 
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HandlerCall:
     """How tasks call a handler, whatever the batch: `deliveries` is how often an event is tried.
 
     It `emits` where somebody sends that, and may write rows of the `related` tables. `late` is of spread tables,
@@ -92,12 +92,12 @@ class Call:
     pickled: bytes = b""
     careful: bool = False
 
-    def task(self) -> Callable[[Piece], Answer]:
+    def task(self) -> Callable[[TaskPiece], Answer]:
         """What a task does with a piece."""
         return functools.partial(answers, self)
 
 
-def answers(call: Call, piece: Piece) -> Answer:
+def answers(call: HandlerCall, piece: TaskPiece) -> Answer:
     """What the events of a piece come to, from what the table has now. Raises what the sink raises, and no other."""
     began = time.monotonic()
     given, _ = given_events(call.reader, call.handler, piece, piece.events, [1] * len(piece.events), piece.batch_id)
@@ -110,7 +110,7 @@ def answers(call: Call, piece: Piece) -> Answer:
 
 @contextmanager
 def calling(
-    call: Call, leased: Callable[[EntityHandler], EntityHandler] = lambda handler: handler
+    call: HandlerCall, leased: Callable[[EntityHandler], EntityHandler] = lambda handler: handler
 ) -> Iterator[Callable[..., Computed]]:
     """`compute` with the handler as far as it is `leased`, within the limit of one task."""
     rules = CallRules(goes_on=True, deliveries=call.deliveries, emits=call.emits, related=call.related)
@@ -126,7 +126,7 @@ def told(done: C) -> C:
 
 
 @contextmanager
-def _limited(call: Call) -> Iterator[EntityHandler]:
+def _limited(call: HandlerCall) -> Iterator[EntityHandler]:
     """The handler within the limit of one task. A task that Spark tries again is careful."""
     from pyspark import TaskContext
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.bodies import BodyReader
-from leasehold.spark.handlers.lanes import COLUMNS, Lane
+from leasehold.spark.handlers.lanes import COLUMNS, RangeEvents
 from leasehold.spark.session.versions import arrow_schema
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def rows_as_events(rows: DataFrame) -> DataFrame:
     return rows.select(body.alias("body"), *(F.col(name).alias(name) for name in _PLACE))
 
 
-def check_rows(lanes: list[Lane], rows: int, key: str) -> None:
+def check_rows(lanes: list[RangeEvents], rows: int, key: str) -> None:
     """Refuse `rows` of which some belong to no event of these ranges, or two to one. Raises `UsageError`."""
     if sum(len(lane.events) for lane in lanes) != rows:
         raise UsageError(

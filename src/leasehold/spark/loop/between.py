@@ -79,7 +79,7 @@ class Between:
         """Before each batch, and with each look for events. Raises what keeps this instance from working."""
         if self._table is None:
             return
-        held = {name: one.owner_level for name, one in self._share.held(asked=False).items()}
+        held = {name: one.owner_level for name, one in self._share.held(with_asked=False).items()}
         if not held:
             return
         try:

@@ -124,7 +124,7 @@ class _Gathered(AccumulatorParam[list[Receipt]]):
         return [*value1, *value2]
 
 
-def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]], *, pack: bool) -> Any:
+def _by_property(spec: ReadSpec, receipts: Accumulator[list[Receipt]], *, pack: bool) -> Any:
     """The function of a task that finds its order in the job's local property."""
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -142,14 +142,14 @@ def _by_property(spec: ReadSpec, told: Accumulator[list[Receipt]], *, pack: bool
         set_aside_imports()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                events = _read_and_tell(spec, task_order(text, number), told)
+                events = _read_and_tell(spec, task_order(text, number), receipts)
                 yield from packing.packed(events) if pack else events
 
     return read
 
 
-def _read_and_tell(spec: ReadSpec, order: TaskOrder, told: Accumulator[list[Receipt]]) -> Iterator[pa.RecordBatch]:
+def _read_and_tell(spec: ReadSpec, order: TaskOrder, receipts: Accumulator[list[Receipt]]) -> Iterator[pa.RecordBatch]:
     """All events of a task; once they are read, its receipt is told."""
     tally = Tally({}, {}, [])
     yield from run_task(spec, order, tally)
-    told.add([receipt_of(order, tally)])
+    receipts.add([receipt_of(order, tally)])

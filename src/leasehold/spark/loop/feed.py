@@ -120,7 +120,7 @@ class Feed:
         level higher by one says that no other owner was between. So it goes on behind that, and records it anew: the
         store refuses a checkpoint of the lower level.
         """
-        held = self._share.held(asked=False)
+        held = self._share.held(with_asked=False)
         for partition, mine in held.items():
             done = self._done.get(partition)
             if done is None or done.end <= mine.start:
@@ -187,9 +187,11 @@ class Feed:
                 self._share.manager.notices.publish(EventsLost(loss.partition, start, loss.end))
                 logger.warning("partition %s: events [%d, %d) are gone from the hub", loss.partition, start, loss.end)
 
-    def _named(self, one: ReadRange) -> EventRange:
-        left_out = self._left_out.get(one.partition)
-        return EventRange(self._share.hub.identity, one.partition, one.owner_level, one.start, one.end, left_out)
+    def _named(self, range_: ReadRange) -> EventRange:
+        left_out = self._left_out.get(range_.partition)
+        return EventRange(
+            self._share.hub.identity, range_.partition, range_.owner_level, range_.start, range_.end, left_out
+        )
 
     # After a batch
 

@@ -31,9 +31,9 @@ def note_producers(properties: pa.Array, met: Producers) -> None:
                 return
 
 
-def put_together(told: Iterable[Iterable[tuple[str, str]]]) -> tuple[tuple[str, str], ...]:
+def put_together(contexts: Iterable[Iterable[tuple[str, str]]]) -> tuple[tuple[str, str], ...]:
     """What several have told, each context once."""
-    return tuple(dict.fromkeys(pair for pairs in told for pair in pairs))[:MOST_LINKS]
+    return tuple(dict.fromkeys(pair for pairs in contexts for pair in pairs))[:MOST_LINKS]
 
 
 def _first(properties: pa.Array, name: str) -> pa.Array:

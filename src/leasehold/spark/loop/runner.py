@@ -30,7 +30,7 @@ from leasehold.errors import LeaseholdError, Verdict
 from leasehold.logs import about
 from leasehold.model import EventRange
 from leasehold.notices import BatchDone
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark.loop.engine import ATTEMPTS, BatchFailed, Engine, Planned, say_rejected
 from leasehold.spark.loop.evaluation import Evaluated
 from leasehold.spark.loop.orders import Order, describe

@@ -48,8 +48,8 @@ class Salvage:
         Raises `TooMuchPoison`, and any failure that is not the events' own; a stop ends the search so.
         """
 
-        def compute(some: Sequence[EventRange]) -> Evaluated:
-            return self._compute(self._feed.order(some, self._cores))
+        def compute(ranges: Sequence[EventRange]) -> Evaluated:
+            return self._compute(self._feed.order(ranges, self._cores))
 
         def why(error: Exception) -> str | None:
             failure = sort_failure(error, computing=True)

@@ -37,9 +37,9 @@ _DEFAULTS = {name: row.default_at(ARGUMENT) for name, row in ARGUMENTS.items() i
 """Defaults of arguments where the option of the name has another."""
 
 
-def loop_settings(given: Mapping[str, Any]) -> LoopSettings:
+def loop_settings(arguments: Mapping[str, Any]) -> LoopSettings:
     """The settings that these arguments make. Raises `ConfigError` that names the argument as it was given."""
-    stated = {name: value for name, value in given.items() if value is not None}
+    stated = {name: value for name, value in arguments.items() if value is not None}
     read = {
         name: find(name, ARGUMENTS, "an argument", value).read(value, name, READS) for name, value in stated.items()
     }

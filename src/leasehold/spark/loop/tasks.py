@@ -135,7 +135,7 @@ def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:
 
 
 def _events(
-    hub: Hub, spec: ReadSpec, one: ReadRange, mean: float | None, pause: Callable[[float], object]
+    hub: Hub, spec: ReadSpec, range_: ReadRange, mean: float | None, pause: Callable[[float], object]
 ) -> Iterator[pa.RecordBatch]:
     """The events of a range in chunks that fit in memory, read on after a pause if somebody has come between."""
     wanted = [name for name in spec.columns if name != "ownerLevel"]
@@ -145,7 +145,7 @@ def _events(
         wanted.append("properties")
     wanted += [name for name in ("sequenceNumber", "enqueuedTime") if name not in wanted]
     pauses = iter(PAUSES)
-    left = one
+    left = range_
     while len(left):
         part = left
         if mean is None and len(left) > FIRST_EVENTS:
@@ -157,8 +157,8 @@ def _events(
                 size, count = size + batch.nbytes, count + batch.num_rows
                 yield batch
         except ReaderDisconnected as error:
-            if spec.read_for is not None and _is_taken(hub, one, spec.read_for):
-                raise PartitionTaken(one.partition, one.owner_level) from error
+            if spec.read_for is not None and _is_taken(hub, range_, spec.read_for):
+                raise PartitionTaken(range_.partition, range_.owner_level) from error
             pause_before_reading_on(pauses, error, pause)
             left = replace(left, start=error.position)
         else:
@@ -166,21 +166,21 @@ def _events(
             mean = size / count if count else mean
 
 
-def _is_taken(hub: Hub, one: ReadRange, read_for: ReadFor) -> bool:
-    return superseded(hub, one, read_for) or taken_by_others(hub, one, read_for)
+def _is_taken(hub: Hub, range_: ReadRange, read_for: ReadFor) -> bool:
+    return superseded(hub, range_, read_for) or taken_by_others(hub, range_, read_for)
 
 
-def _weigh(batch: pa.RecordBatch, one: ReadRange, order: TaskOrder, tally: Tally) -> None:
-    events = tally.events[one.partition] = tally.events.get(one.partition, 0) + batch.num_rows
-    size = tally.size[one.partition] = tally.size.get(one.partition, 0) + batch.nbytes
+def _weigh(batch: pa.RecordBatch, range_: ReadRange, order: TaskOrder, tally: Tally) -> None:
+    events = tally.events[range_.partition] = tally.events.get(range_.partition, 0) + batch.num_rows
+    size = tally.size[range_.partition] = tally.size.get(range_.partition, 0) + batch.nbytes
     if order.most_bytes is not None and events > 1 and sum(tally.size.values()) > 2 * order.most_bytes:
-        raise RangeTooLarge(one.partition, events, size, order.most_bytes)
+        raise RangeTooLarge(range_.partition, events, size, order.most_bytes)
 
 
-def _note_time(batch: pa.RecordBatch, one: ReadRange, tally: Tally) -> None:
+def _note_time(batch: pa.RecordBatch, range_: ReadRange, tally: Tally) -> None:
     """Note when the last of these events was enqueued, for the checkpoint behind it."""
     if batch.num_rows and (at := batch.column("enqueuedTime")[-1].as_py()) is not None:
-        tally.times[one.partition] = batch.column("sequenceNumber")[-1].as_py(), at.timestamp()
+        tally.times[range_.partition] = batch.column("sequenceNumber")[-1].as_py(), at.timestamp()
 
 
 def _out(spec: ReadSpec, batch: pa.RecordBatch, owner_level: int, tally: Tally) -> Iterator[pa.RecordBatch]:
@@ -222,9 +222,9 @@ def parts(receipts: Iterable[Receipt]) -> dict[str, float]:
     return {"read": max(reading)} if reading else {}
 
 
-def with_transform(told: Mapping[str, float], computing: float) -> dict[str, float]:
+def with_transform(seconds: Mapping[str, float], computing: float) -> dict[str, float]:
     """What `parts` tells, and the rest of the seconds of `computing` as `transform`; not where tasks tell nothing."""
-    return {**told, "transform": max(0.0, computing - told["read"])} if "read" in told else dict(told)
+    return {**seconds, "transform": max(0.0, computing - seconds["read"])} if "read" in seconds else dict(seconds)
 
 
 def sizes(receipts: Mapping[int, Receipt]) -> dict[str, float]:
@@ -243,10 +243,10 @@ def last_times(receipts: Mapping[int, Receipt]) -> dict[str, tuple[int, float]]:
     return latest(receipt.times for receipt in receipts.values())
 
 
-def latest(told: Iterable[Mapping[str, tuple[int, float]]]) -> dict[str, tuple[int, float]]:
+def latest(times_of_tasks: Iterable[Mapping[str, tuple[int, float]]]) -> dict[str, tuple[int, float]]:
     """By partition, the last of the events that are told of, and when it was enqueued."""
     found: dict[str, tuple[int, float]] = {}
-    for times in told:
+    for times in times_of_tasks:
         for partition, last in times.items():
             found[partition] = max(last, found.get(partition, last))
     return found

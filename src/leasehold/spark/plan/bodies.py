@@ -28,14 +28,16 @@ from leasehold.formats import BodyReader
 from leasehold.spark.session.versions import arrow_schema, nullable, schema_from_ddl
 
 
-def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue: str | None = None) -> StructType:
+def body_schema(
+    ddl: str, other_columns: Iterable[str], *, name: str = "schema", rescue: str | None = None
+) -> StructType:
     """The columns that a body gives, by its schema as Spark writes it, and `rescue`.
 
     Any field of a body may be missing, so any value may be null: NOT NULL in the schema would have Spark believe that
     none is, and answer queries by that.
 
-    Raises `ConfigError` that calls the setting `name`, also where a column is named like one of `others`, and one for
-    `spark.sql.timestampType` where it makes a plain TIMESTAMP a type without a zone.
+    Raises `ConfigError` that calls the setting `name`, also where a column is named like one of `other_columns`, and
+    one for `spark.sql.timestampType` where it makes a plain TIMESTAMP a type without a zone.
     """
     try:
         schema = schema_from_ddl(ddl)
@@ -55,7 +57,9 @@ def body_schema(ddl: str, others: Iterable[str], *, name: str = "schema", rescue
     if rescue is not None:
         schema = StructType([*schema.fields, StructField(rescue, StringType())])
     names = [column.lower() for column in schema.names]
-    clashes = sorted({column for column in names if names.count(column) > 1} | set(names) & {o.lower() for o in others})
+    clashes = sorted(
+        {column for column in names if names.count(column) > 1} | set(names) & {o.lower() for o in other_columns}
+    )
     if clashes:
         raise ConfigError(
             name,

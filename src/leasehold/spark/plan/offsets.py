@@ -237,7 +237,7 @@ def pack(
     ]
 
 
-def _cut(one: ReadRange, size: int) -> list[ReadRange]:
-    parts = -(-len(one) // size)
-    edges = [one.start + len(one) * part // parts for part in range(parts + 1)]
-    return [replace(one, start=start, end=end) for start, end in itertools.pairwise(edges)]
+def _cut(range_: ReadRange, size: int) -> list[ReadRange]:
+    parts = -(-len(range_) // size)
+    edges = [range_.start + len(range_) * part // parts for part in range(parts + 1)]
+    return [replace(range_, start=start, end=end) for start, end in itertools.pairwise(edges)]

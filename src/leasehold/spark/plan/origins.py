@@ -19,7 +19,7 @@ from typing import Any
 from leasehold.backends import absolute
 from leasehold.errors import ConfigError
 from leasehold.sinks import TableSpec
-from leasehold.sinks.rules.table import FENCE_COLUMNS, HUB
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, HUB
 
 MARK = "leasehold"
 """The key of the mark in the metadata of the column `hub`."""

@@ -78,8 +78,8 @@ def _behind(expression: Any) -> Any:
     return expression
 
 
-def _is_exact(given: DataType, wanted: DataType) -> bool:
-    return given == wanted or (given.simpleString(), wanted.simpleString()) in EXACT_CASTS
+def _is_exact(type_: DataType, column_type: DataType) -> bool:
+    return type_ == column_type or (type_.simpleString(), column_type.simpleString()) in EXACT_CASTS
 
 
 def _ids(plan: Any) -> list[int]:

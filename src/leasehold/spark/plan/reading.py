@@ -156,18 +156,18 @@ def pause_before_reading_on(
 
 
 def owned_batches(
-    hub: Hub, one: ReadRange, wanted: Sequence[str], batch_rows: int, read_for: ReadFor | None
+    hub: Hub, range_: ReadRange, columns: Sequence[str], batch_rows: int, read_for: ReadFor | None
 ) -> Iterator[pa.RecordBatch]:
     """The events of a range, read as the partition's owner where the hub tells owners apart."""
     owner = None if read_for is None else owner_reads(hub, read_for.consumer_group)
     if owner is None:
-        return hub.read(one.partition, one.start, one.end, columns=wanted, batch_rows=batch_rows)
+        return hub.read(range_.partition, range_.start, range_.end, columns=columns, batch_rows=batch_rows)
     return owner.read_as_owner(
-        one.partition, one.start, one.end, one.owner_level, columns=wanted, batch_rows=batch_rows
+        range_.partition, range_.start, range_.end, range_.owner_level, columns=columns, batch_rows=batch_rows
     )
 
 
-def superseded(hub: Hub, one: ReadRange, read_for: ReadFor) -> bool:
+def superseded(hub: Hub, range_: ReadRange, read_for: ReadFor) -> bool:
     """Whether a checkpoint at the range's owner level would be refused by now.
 
     The ownership record does not do: it has the new level first, and until the checkpoint has it too, one could still
@@ -180,10 +180,10 @@ def superseded(hub: Hub, one: ReadRange, read_for: ReadFor) -> bool:
     else:
         assert read_for.ownership_store is not None
         reached = shared_store(read_for.ownership_store).list_ownership(group).records
-    return any(found.partition == one.partition and found.owner_level > one.owner_level for found in reached)
+    return any(found.partition == range_.partition and found.owner_level > range_.owner_level for found in reached)
 
 
-def taken_by_others(hub: Hub, one: ReadRange, read_for: ReadFor) -> bool:
+def taken_by_others(hub: Hub, range_: ReadRange, read_for: ReadFor) -> bool:
     """Whether another SDK's processor owns the partition by now: in a mixed fleet, where the level does not tell.
 
     It has raised no level, so a checkpoint at this one would not be refused: for who reads a range whole or not at all.
@@ -191,7 +191,7 @@ def taken_by_others(hub: Hub, one: ReadRange, read_for: ReadFor) -> bool:
     if not is_mixed(hub.url) or read_for.ownership_store is None:
         return False
     listing = shared_store(read_for.ownership_store).list_ownership(hub.consumer_group(read_for.consumer_group))
-    return any(record.partition == one.partition and record.foreign for record in listing.records)
+    return any(record.partition == range_.partition and record.foreign for record in listing.records)
 
 
 def with_level(batch: pa.RecordBatch, owner_level: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -203,14 +203,14 @@ def with_level(batch: pa.RecordBatch, owner_level: int, columns: Sequence[str]) 
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def check_complete(hub: Hub, one: ReadRange, remedy: str = "") -> None:
+def check_complete(hub: Hub, range_: ReadRange, remedy: str = "") -> None:
     """Find out why a range has given fewer events than it has numbers.
 
     The hub has gaps (compaction), unless it begins later by now: then events are lost. Raises `DataLoss`, which says
     the remedy, and `EndWentBack`.
     """
-    known = hub.partition_properties([one.partition])[one.partition]
-    if known.end < one.end:
-        raise EndWentBack(one.partition, one.end, known.end)
-    if known.begin > one.start:
-        raise DataLoss(one.partition, one.start, min(known.begin, one.end), remedy)
+    known = hub.partition_properties([range_.partition])[range_.partition]
+    if known.end < range_.end:
+        raise EndWentBack(range_.partition, range_.end, known.end)
+    if known.begin > range_.start:
+        raise DataLoss(range_.partition, range_.start, min(known.begin, range_.end), remedy)

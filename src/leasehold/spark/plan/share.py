@@ -166,8 +166,8 @@ class Share:
             self._server.close()
         self.hub.close()
 
-    def held(self, *, asked: bool = True) -> dict[str, Plannable]:
-        """What is held and trusted now, and where it starts; `asked`: also what others have asked for.
+    def held(self, *, with_asked: bool = True) -> dict[str, Plannable]:
+        """What is held and trusted now, and where it starts; `with_asked`: also what others have asked for.
 
         Raises what keeps this instance from working, if there is one: also that nothing is left of a
         fixed share.
@@ -175,7 +175,7 @@ class Share:
         if self._taken and self._taken.keys() >= set(self.options.partitions or ()):
             raise next(iter(self._taken.values()))
         holds = self.manager.held().items()
-        return {p: Plannable(hold.owner_level, hold.start) for p, hold in holds if asked or not hold.asked_by}
+        return {p: Plannable(hold.owner_level, hold.start) for p, hold in holds if with_asked or not hold.asked_by}
 
     def trusts(self, partition: str, owner_level: int) -> bool:
         """Whether the partition is held at this level, and trusted now. From any thread."""
@@ -223,15 +223,15 @@ class Share:
             patience = settings.load_balancing_interval + settings.request_timeout
             self.manager.wait_for_cycle(self.manager.cycles + 1, patience)
 
-    def is_recorded(self, one: ReadRange) -> bool:
+    def is_recorded(self, range_: ReadRange) -> bool:
         """Whether the checkpoint of this range has been written, or refused for good."""
-        return self._written.get((one.partition, one.owner_level)) == one.end
+        return self._written.get((range_.partition, range_.owner_level)) == range_.end
 
     def let_go(self, busy: Collection[tuple[str, int]]) -> None:
         """Give up what others have asked for, but for what is `busy`: partitions with their owner levels."""
         for partition, hold in self.manager.held().items():
             drained = (partition, hold.owner_level) not in busy
-            if owner_step(asked=bool(hold.asked_by), drained=drained) is HandOverStep.HAND_OVER:
+            if owner_step(has_asker=bool(hold.asked_by), drained=drained) is HandOverStep.HAND_OVER:
                 self.manager.let_go(partition, hold.owner_level)
 
     def level_of(self, hub: str, partition: str) -> int | None:

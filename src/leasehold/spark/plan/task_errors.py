@@ -62,17 +62,17 @@ def _written(error: LeaseholdError) -> str:
     return json.dumps(told, default=str)
 
 
-def _plainest(known: type) -> type:
+def _plainest(type_: type) -> type:
     """The nearest class that is made of a text alone."""
-    return next(kind for kind in known.__mro__ if kind is LeaseholdError or "__init__" not in vars(kind))
+    return next(kind for kind in type_.__mro__ if kind is LeaseholdError or "__init__" not in vars(kind))
 
 
-def _read(told: dict[str, object]) -> LeaseholdError | None:
-    made_of = told["made of"]
-    kind = getattr(errors, str(told["class"]))
-    if told["version"] != VERSION or not isinstance(made_of, list) or not issubclass(kind, LeaseholdError):
+def _read(record: dict[str, object]) -> LeaseholdError | None:
+    made_of = record["made of"]
+    kind = getattr(errors, str(record["class"]))
+    if record["version"] != VERSION or not isinstance(made_of, list) or not issubclass(kind, LeaseholdError):
         return None
     error: LeaseholdError = kind(*made_of)
-    if error.verdict is not (verdict := Verdict(str(told["verdict"]))):
+    if error.verdict is not (verdict := Verdict(str(record["verdict"]))):
         error.verdict = verdict
     return error

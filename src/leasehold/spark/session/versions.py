@@ -75,32 +75,32 @@ def release() -> Release:
 
 
 @functools.cache
-def check_release(found: Release | None = None) -> None:
+def check_release(version: Release | None = None) -> None:
     """Refuse a PySpark that is too old, and warn of one that came later than this release of Leasehold, once.
 
     Raises `ConfigError`, and `MissingDependency` where there is none.
     """
-    found = found or release()
+    version = version or release()
     fitting = f"pip install 'pyspark>={OLDEST},<{NEWEST.major}.{NEWEST.minor + 1}'"
-    if found < OLDEST:
+    if version < OLDEST:
         raise ConfigError(
             "PySpark",
-            str(found),
+            str(version),
             f"Leasehold works with PySpark {OLDEST} to {NEWEST}",
             f"Install one of these: {fitting}",
         )
-    if found < (4, 0) and importlib.util.find_spec("distutils") is None:
+    if version < (4, 0) and importlib.util.find_spec("distutils") is None:
         raise ConfigError(
             "PySpark",
-            str(found),
+            str(version),
             f"needs the module distutils, which Python {sys.version_info.major}.{sys.version_info.minor} lacks",
             "pip install setuptools, which brings it, or use Python 3.11",
         )
-    if found > NEWEST:
+    if version > NEWEST:
         logger.warning(
             "PySpark %s is later than what this release of Leasehold was tested with (%s to %s). Look for a later "
             "release of Leasehold, or: %s",
-            found,
+            version,
             OLDEST,
             NEWEST,
             fitting,
@@ -110,21 +110,21 @@ def check_release(found: Release | None = None) -> None:
 # What a release runs on, and with
 
 
-def newest_java(found: Release) -> int | None:
+def newest_java(version: Release) -> int | None:
     """The newest major version of Java that a release runs on; None where each one does that was tried.
 
     Arrow in 3.5 does not know Java 21. Hadoop in 4.0 and 4.1 asks Java for what has been removed from it since.
     """
-    if found < (4, 0):
+    if version < (4, 0):
         return 17
-    return 21 if found < (4, 2) else None
+    return 21 if version < (4, 2) else None
 
 
-def session_defaults(found: Release) -> dict[str, str]:
+def session_defaults(version: Release) -> dict[str, str]:
     """The settings that take an empty trigger from 146-309 ms to 58-200 ms, by the names that they have there."""
-    package = "org.apache.spark.sql.execution.streaming." + ("checkpointing." if found >= (4, 1) else "")
+    package = "org.apache.spark.sql.execution.streaming." + ("checkpointing." if version >= (4, 1) else "")
     settings = {_CHECKPOINT_FILES: f"{package}FileSystemBasedCheckpointFileManager"}
-    if found >= (4, 1):
+    if version >= (4, 1):
         settings["spark.python.unix.domain.socket.enabled"] = "true"
     return settings
 
@@ -187,8 +187,8 @@ def nullable(schema: StructType) -> StructType:
     def within(type_: DataType) -> DataType:
         return T.StringType() if isinstance(type_, T.NullType) else freed(type_)
 
-    def field(given: T.StructField, type_: DataType) -> T.StructField:
-        return T.StructField(given.name, type_, metadata=given.metadata)
+    def field(column: T.StructField, type_: DataType) -> T.StructField:
+        return T.StructField(column.name, type_, metadata=column.metadata)
 
     return T.StructType([field(each, freed(each.dataType)) for each in schema])
 

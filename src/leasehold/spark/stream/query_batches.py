@@ -29,7 +29,15 @@ from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
 from leasehold.sinks.rules.batch import Batch, fence_of
 from leasehold.sinks.rules.fence import Lane
-from leasehold.sinks.rules.table import FENCE_COLUMNS, HUB, OWNER_LEVEL, PARTITION, SEQUENCE_NUMBER, TableSpec, folded
+from leasehold.sinks.rules.table_spec import (
+    FENCE_COLUMNS,
+    HUB,
+    OWNER_LEVEL,
+    PARTITION,
+    SEQUENCE_NUMBER,
+    TableSpec,
+    folded,
+)
 from leasehold.spark.plan.offsets import decode
 from leasehold.spark.plan.origins import MARK, Origin, origin_of
 from leasehold.spark.session.endings import signals

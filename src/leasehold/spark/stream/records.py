@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 from leasehold.sinks.rules.batch import Batch, find
-from leasehold.sinks.rules.table import HUB
+from leasehold.sinks.rules.table_spec import HUB
 from leasehold.stores import OwnershipStore
 
 
-class Records:
+class GroupRecords:
     """The ownership records of `group` in `store`. May be used by several threads."""
 
     def __init__(self, store: OwnershipStore, group: ConsumerGroup) -> None:

@@ -50,19 +50,22 @@ class Scales:
                 self._look(one)
         return dict(self._mean)
 
-    def _look(self, one: ReadRange) -> None:
-        places = ((one.start, min(one.start + SAMPLE, one.end)), (max(one.start, one.end - SAMPLE), one.end))
+    def _look(self, range_: ReadRange) -> None:
+        places = (
+            (range_.start, min(range_.start + SAMPLE, range_.end)),
+            (max(range_.start, range_.end - SAMPLE), range_.end),
+        )
         columns = [*self._columns, *(name for name in _PLACE if name not in self._columns)]
         size = count = 0
         try:
             for begin, end in places:
-                for batch in self._read(one.partition, begin, end, columns):
+                for batch in self._read(range_.partition, begin, end, columns):
                     size, count = size + batch.select(self._columns).nbytes, count + batch.num_rows
-                    self._note_last(one, batch)
+                    self._note_last(range_, batch)
         except LeaseholdError as error:
-            logger.debug("partition %s is not weighed: %s", one.partition, error)
+            logger.debug("partition %s is not weighed: %s", range_.partition, error)
         if count:
-            self._mean[one.partition] = size / count
+            self._mean[range_.partition] = size / count
 
     def timed(
         self, ranges: Sequence[ReadRange], now: float, places: Mapping[str, PartitionProperties]
@@ -76,27 +79,27 @@ class Scales:
             for one in ranges
         )
 
-    def _enqueued(self, one: ReadRange, now: float, place: PartitionProperties | None) -> float | None:
-        if place is not None and place.end == one.end and place.last_enqueued is not None:
+    def _enqueued(self, range_: ReadRange, now: float, place: PartitionProperties | None) -> float | None:
+        if place is not None and place.end == range_.end and place.last_enqueued is not None:
             return place.last_enqueued
-        known = self._last.get(one.partition, (None, 0.0))
-        due = now - self._looked.get(one.partition, -math.inf) >= EVERY
-        if known[0] != one.end and due and not self._one_reader:
-            self._looked[one.partition] = now
+        known = self._last.get(range_.partition, (None, 0.0))
+        due = now - self._looked.get(range_.partition, -math.inf) >= EVERY
+        if known[0] != range_.end and due and not self._one_reader:
+            self._looked[range_.partition] = now
             try:
-                for batch in self._read(one.partition, one.end - 1, one.end, _PLACE):
-                    self._note_last(one, batch)
+                for batch in self._read(range_.partition, range_.end - 1, range_.end, _PLACE):
+                    self._note_last(range_, batch)
             except LeaseholdError as error:
-                logger.debug("partition %s does not tell when its last event was enqueued: %s", one.partition, error)
-            known = self._last.get(one.partition, known)
-        return known[1] if known[0] == one.end else None
+                logger.debug("partition %s does not tell when its last event was enqueued: %s", range_.partition, error)
+            known = self._last.get(range_.partition, known)
+        return known[1] if known[0] == range_.end else None
 
     def _read(self, partition: str, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if isinstance(self._hub, ReadsSamples):
             return self._hub.read_sample(partition, start, end, columns=columns)
         return self._hub.read(partition, start, end, columns=columns, batch_rows=SAMPLE)
 
-    def _note_last(self, one: ReadRange, batch: pa.RecordBatch) -> None:
+    def _note_last(self, range_: ReadRange, batch: pa.RecordBatch) -> None:
         """Note the last of some events of a range; what was read up to its end is the last one that there is."""
         if batch.num_rows and (at := batch.column("enqueuedTime")[-1].as_py()) is not None:
-            self._last[one.partition] = one.end, at.timestamp()
+            self._last[range_.partition] = range_.end, at.timestamp()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import BatchResult, TableSpec, Totals
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec, Totals
 from leasehold.spark.table.telling import say_all_rejected
 
 

@@ -28,11 +28,11 @@ from leasehold.sinks.features import DUPLICATES, EVOLUTION, SKIPPING, offered, r
 from leasehold.sinks.rules.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult, TableSpec, Totals
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec, Totals
 from leasehold.spark.session.versions import check_release, no_rows_of, schema_of, to_arrow
 from leasehold.spark.stream.foreach import run_of
 from leasehold.spark.stream.query_batches import QueryBatches
-from leasehold.spark.stream.records import Records
+from leasehold.spark.stream.records import GroupRecords
 from leasehold.spark.stream.stream_tables import options_of
 from leasehold.spark.table.counting import Counting
 from leasehold.spark.table.expressions import Prepared, batch_of, check_types, with_expression, with_rejected
@@ -263,14 +263,14 @@ class EntityTable:
         kind_of_order(batch)
         self._sink.check(batch.rows.schema)
 
-    def stream_options(self, *others: EntityTable) -> dict[str, str]:
+    def stream_options(self, *further_tables: EntityTable) -> dict[str, str]:
         """What a stream of `format("leasehold")` is to be told of the table, for `.options(**table.stream_options())`.
 
-        The options `pipeline`, `consumerGroup` and `tables`. `others` are further tables that the same query fills.
+        The options `pipeline`, `consumerGroup` and `tables`. `further_tables` are filled by the same query.
         With them the source ties the consumer group to the pipeline and this table, asks the tables how far they are,
         and marks its rows. Opens the database, and makes it if it is missing.
         """
-        tables = (self, *others)
+        tables = (self, *further_tables)
         return options_of([(one._sink.spec, one.sink_identity(), one._url, one._base) for one in tables])
 
     def sink_identity(self) -> str:
@@ -303,12 +303,12 @@ class EntityTable:
         self._sink.close()
 
 
-def _made_again(base: Path | None, given: Mapping[str, Any]) -> EntityTable:
+def _made_again(base: Path | None, arguments: Mapping[str, Any]) -> EntityTable:
     """A table of what another one was given. Time and who hears of notices are not sent with it: they have locks."""
-    return EntityTable(**given, runtime=Runtime(base=base))
+    return EntityTable(**arguments, runtime=Runtime(base=base))
 
 
-def _opened(ownership: OwnershipRecords, consumer_group: str, base: Path) -> Records:
+def _opened(ownership: OwnershipRecords, consumer_group: str, base: Path) -> GroupRecords:
     """The records of the table's own consumer group. Raises `ConfigError` for those of another one."""
     store, group = ownership.store, ownership.group
     if group.name != consumer_group:
@@ -318,4 +318,4 @@ def _opened(ownership: OwnershipRecords, consumer_group: str, base: Path) -> Rec
             f"not the consumer group {consumer_group!r} that the watermarks are kept for",
             f"Add consumer_group={group.name!r}",
         )
-    return Records(open_store(store, base=base) if isinstance(store, str) else store, group)
+    return GroupRecords(open_store(store, base=base) if isinstance(store, str) else store, group)

@@ -17,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812 -- likewise
 
 from leasehold.errors import ConfigError, SchemaMismatch
 from leasehold.sinks.rules.batch import Batch, find
-from leasehold.sinks.rules.table import FENCE_COLUMNS, folded
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, folded
 from leasehold.sinks.rules.values import Column as Values
 from leasehold.sinks.rules.values import as_json
 from leasehold.spark.session.versions import schema_of, types_named

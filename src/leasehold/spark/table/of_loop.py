@@ -17,8 +17,8 @@ from leasehold.model import EventRange
 from leasehold.notices import Notice
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import folded
 from leasehold.sinks.rules.table_name import TableName
+from leasehold.sinks.rules.table_spec import folded
 from leasehold.spark.table.expressions import Prepared
 from leasehold.spark.table.identities import Deduplication
 

@@ -105,7 +105,7 @@ class _OtherSource(ABC):
         return df.select(*self._selected(found), F.lit(OWNER_LEVEL).cast("bigint").alias("ownerLevel"))
 
     @abstractmethod
-    def _selected(self, found: set[str]) -> Sequence[Column]:
+    def _selected(self, names: set[str]) -> Sequence[Column]:
         """The columns of `format("leasehold")` before the level, where these columns, in lower case, are found."""
 
     def _starts(self, table: EntityTable, start: str) -> dict[str, dict[str, int | None]]:
@@ -194,12 +194,12 @@ class SparkKafkaSource(_OtherSource):
             "startingOffsets": json.dumps(at),
         }
 
-    def _selected(self, found: set[str]) -> Sequence[Column]:
+    def _selected(self, names: set[str]) -> Sequence[Column]:
         hub = F.expr("raise_error(concat('no identity is known of the topic ', topic))").cast("string")
         for name, identity in self._identities.items():
             hub = F.when(F.col("topic") == F.lit(name), F.lit(identity)).otherwise(hub)
         properties = "CAST(NULL AS MAP<STRING, STRING>)"
-        if "headers" in found:  # the last one of a name counts
+        if "headers" in names:  # the last one of a name counts
             properties = (
                 "map_from_entries(filter(transform(coalesce(headers, array()), h -> struct(h.key AS key, "
                 "CAST(h.value AS STRING) AS value)), (h, i) -> NOT exists(slice(headers, i + 2, size(headers)), "
@@ -252,10 +252,10 @@ class EventHubsConnector(_OtherSource):
                 positions[key] = {**place, "enqueuedTime": None, "isInclusive": True}
         return {"eventhubs.startingPositions": json.dumps(positions)}
 
-    def _selected(self, found: set[str]) -> Sequence[Column]:
+    def _selected(self, names: set[str]) -> Sequence[Column]:
         (identity,) = self._identities.values()
         maps = [
-            F.col(name) if name.lower() in found else F.expr("CAST(map() AS MAP<STRING, STRING>)").alias(name)
+            F.col(name) if name.lower() in names else F.expr("CAST(map() AS MAP<STRING, STRING>)").alias(name)
             for name in ("properties", "systemProperties")
         ]
         return (*(F.col(name) for name in self._columns), *maps, F.lit(identity).alias("hub"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from leasehold.config import check_number, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
-from leasehold.sinks.rules.table import check_deduplication
+from leasehold.sinks.rules.table_spec import check_deduplication
 from leasehold.stores.base import OwnershipStore
 
 __all__ = ["OwnershipRecords", "RowRules", "Writing"]

@@ -14,7 +14,7 @@ from leasehold.notices import Notice, TableApplied
 from leasehold.printable import printable
 from leasehold.sinks.base import LevelOf, Sink
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import BatchResult, TableSpec, counts_of
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec, counts_of
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from leasehold.errors import UsageError
 from leasehold.sinks.rules import fence
 from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
 from leasehold.sinks.rules.fence import Lane, Watermark
-from leasehold.sinks.rules.table import BatchResult
+from leasehold.sinks.rules.table_spec import BatchResult
 
 _TRIES = 5
 """How often levels are raised anew, when another owner's come between."""

@@ -46,7 +46,7 @@ _HERE = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class StoreAccess:
     """Where a store is and how to get in. `where` is the store's URL without anything secret.
 
     `as_spelled`: names of blobs keep their case, as Go's and Rust's processors write them.
@@ -82,7 +82,7 @@ TABLE = Service(
 )
 
 
-def read_url(url: str, service: Service, environment: Mapping[str, str] | None = None) -> Access:
+def read_url(url: str, service: Service, environment: Mapping[str, str] | None = None) -> StoreAccess:
     """The access that a store's URL stands for. Raises `ConfigError`."""
     environment = os.environ if environment is None else environment
     account, place = _names(url, service)
@@ -111,7 +111,7 @@ def read_url(url: str, service: Service, environment: Mapping[str, str] | None =
         sas = (secret_from(environment, _SAS) or "").removeprefix("?")
     credential = _credential(string, sas)
     _check_endpoint(endpoint, credential, url)
-    return Access(where, endpoint, place, credential, as_spelled=names == AS_SPELLED)
+    return StoreAccess(where, endpoint, place, credential, as_spelled=names == AS_SPELLED)
 
 
 def _names(url: str, service: Service) -> tuple[str, str]:

@@ -26,11 +26,11 @@ from azure.storage.blob import BlobClient, BlobProperties, ContainerClient
 
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
-from leasehold.stores.azure.access import BLOB, Access, read_url
-from leasehold.stores.azure.calls import Calls, Deadline, Leased, Lost, transport
+from leasehold.stores.azure.access import BLOB, StoreAccess, read_url
+from leasehold.stores.azure.calls import Calls, ConditionFailed, Deadline, Leased, transport
 from leasehold.stores.azure.checkpoints import CheckpointRecords
 from leasehold.stores.azure.dates import http_date
-from leasehold.stores.azure.layout import Properties, Stored
+from leasehold.stores.azure.layout import Properties, StoredRecord
 from leasehold.stores.azure.names import (
     LONGEST_BLOB_NAME,
     LOWER,
@@ -41,8 +41,8 @@ from leasehold.stores.azure.names import (
     encode,
     others_may_share,
 )
-from leasehold.stores.azure.ownership import OwnershipRecords
-from leasehold.stores.azure.records import ANY, Address, Area, Page, Records
+from leasehold.stores.azure.ownership import AzureOwnershipStore
+from leasehold.stores.azure.records import ANY, Area, Page, RecordName, Records
 from leasehold.stores.base import StoreFeatures
 
 logger = logging.getLogger(__name__)
@@ -60,11 +60,11 @@ _LEASED = "LeaseIdMissing"
 class BlobRecords(Records):
     """Records as blobs without content."""
 
-    def __init__(self, access: Access, calls: Calls, page: int) -> None:
+    def __init__(self, access: StoreAccess, calls: Calls, page: int) -> None:
         super().__init__(calls)
         self._page = page
         self._as_spelled = access.as_spelled
-        self._told_leased: set[Address] = set()
+        self._told_leased: set[RecordName] = set()
         self._container = ContainerClient(
             access.endpoint, access.place, credential=access.credential, transport=transport(), retry_total=0
         )
@@ -88,11 +88,11 @@ class BlobRecords(Records):
                     found.append((decode(name), _stored(blob)))
         return Page(tuple(found), dates[0])
 
-    def _read(self, address: Address, deadline: Deadline) -> Stored:
+    def _read(self, address: RecordName, deadline: Deadline) -> StoredRecord:
         with self.calls.asking():
             return _stored(self._blob(address).get_blob_properties(**deadline.request()))
 
-    def _write(self, address: Address, properties: Properties, etag: str | None, deadline: Deadline) -> Stored:
+    def _write(self, address: RecordName, properties: Properties, etag: str | None, deadline: Deadline) -> StoredRecord:
         blob, metadata = self._blob(address), dict(properties)
         answer: Any  # the SDK says: a dictionary of texts or times
         with self._telling_of_leases(address):
@@ -100,14 +100,14 @@ class BlobRecords(Records):
                 answer = blob.upload_blob(b"", metadata=metadata, overwrite=False, **deadline.request())
             else:
                 answer = blob.set_blob_metadata(metadata, **_condition(etag), **deadline.request())
-        return Stored(metadata, _plain(answer["etag"]), answer["last_modified"].timestamp())
+        return StoredRecord(metadata, _plain(answer["etag"]), answer["last_modified"].timestamp())
 
-    def _delete(self, address: Address, etag: str, deadline: Deadline) -> None:
+    def _delete(self, address: RecordName, etag: str, deadline: Deadline) -> None:
         with self._telling_of_leases(address):
             self._blob(address).delete_blob(**_condition(etag), **deadline.request())
 
     @contextmanager
-    def _telling_of_leases(self, address: Address) -> Iterator[None]:
+    def _telling_of_leases(self, address: RecordName) -> Iterator[None]:
         """As `Calls.asking`; raise `Leased` for a blob that somebody has leased, and log that once for each blob.
 
         No processor leases such a blob.
@@ -115,7 +115,7 @@ class BlobRecords(Records):
         try:
             with self.calls.asking():
                 yield
-        except Lost as lost:
+        except ConditionFailed as lost:
             if str(lost) != _LEASED:
                 raise
             leased = Leased(
@@ -127,7 +127,7 @@ class BlobRecords(Records):
                 logger.warning("%s", leased)
             raise leased from None
 
-    def _blob(self, address: Address) -> BlobClient:
+    def _blob(self, address: RecordName) -> BlobClient:
         name = self._folder(address.group, address.area) + encode(address.name, LOWER)
         return self._container.get_blob_client(check_length("the name of a blob", name, LONGEST_BLOB_NAME))
 
@@ -157,10 +157,10 @@ class BlobRecords(Records):
         self._container.close()
 
 
-def _stored(blob: BlobProperties) -> Stored:
+def _stored(blob: BlobProperties) -> StoredRecord:
     # An empty value is listed as None, and capitals of a key may have been changed on the way.
     metadata = {name.lower(): value or "" for name, value in (blob.metadata or {}).items()}
-    return Stored(metadata, _plain(blob.etag or ""), blob.last_modified.timestamp())
+    return StoredRecord(metadata, _plain(blob.etag or ""), blob.last_modified.timestamp())
 
 
 def _plain(etag: str) -> str:
@@ -172,7 +172,7 @@ def _condition(etag: str) -> dict[str, Any]:
     return {} if etag == ANY else {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
 
 
-class BlobStore(OwnershipRecords, CheckpointRecords):
+class BlobStore(AzureOwnershipStore, CheckpointRecords):
     """Ownership and checkpoints in a container that exists. `timeout` is the longest that a call may take.
 
     `page` is how many records a listing asks for at a time: by default as many as the service gives.
@@ -180,10 +180,10 @@ class BlobStore(OwnershipRecords, CheckpointRecords):
 
     features = StoreFeatures(shared=True, batches=False, clock_granularity=1.0, official_layout=True)
 
-    def __init__(self, access: Access, *, timeout: float = 3.0, page: int = LARGEST_PAGE) -> None:
+    def __init__(self, access: StoreAccess, *, timeout: float = 3.0, page: int = LARGEST_PAGE) -> None:
         self._blobs = records = BlobRecords(access, Calls(access.where, timeout), page)
         self._as_spelled = access.as_spelled
-        OwnershipRecords.__init__(self, records)
+        AzureOwnershipStore.__init__(self, records)
         CheckpointRecords.__init__(self, records)
 
     def __repr__(self) -> str:

@@ -27,8 +27,8 @@ from azure.storage.blob import ContainerClient
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError
 from leasehold.model import Lease, LeaseSession
-from leasehold.stores.azure.access import BLOB, Access, read_url
-from leasehold.stores.azure.calls import WORKERS, Calls, Deadline, Lost, transport
+from leasehold.stores.azure.access import BLOB, StoreAccess, read_url
+from leasehold.stores.azure.calls import WORKERS, Calls, ConditionFailed, Deadline, transport
 from leasehold.stores.azure.leased_blobs import HeldBlob, LeasedBlobs
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.lease_base import LeaseStatus
@@ -43,7 +43,7 @@ class BlobLeaseStore:
 
     features = StoreFeatures(shared=True, batches=False, native_leases=True, shortest_lease=15.0, longest_lease=60.0)
 
-    def __init__(self, access: Access, *, timeout: float = 3.0, clock: Clock | None = None) -> None:
+    def __init__(self, access: StoreAccess, *, timeout: float = 3.0, clock: Clock | None = None) -> None:
         self._calls = Calls(access.where, timeout)
         self._timeout = timeout
         self._clock = clock or SystemClock()
@@ -265,7 +265,7 @@ class BlobLeaseStore:
     def _look_at_container(self, deadline: Deadline, _: LeaseSession) -> None:
         """Ask for a blob that nobody makes: no SAS of a container allows to ask for the container's own properties."""
         nobody = self._container.get_blob_client("~leasehold/leases")
-        with suppress(Lost):  # the blob is not there, and the container is
+        with suppress(ConditionFailed):  # the blob is not there, and the container is
             self._blobs.until(deadline, lambda: nobody.get_blob_properties(**deadline.request()))
 
     def create_schema(self) -> None:

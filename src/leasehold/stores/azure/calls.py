@@ -45,7 +45,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-class Lost(Exception):
+class ConditionFailed(Exception):
     """The condition of a write did not hold, or the record to be read is not there. Never leaves this package."""
 
 
@@ -125,7 +125,7 @@ class Calls:
             try:
                 with self.asking():
                     request(**deadline.request())
-            except Lost:
+            except ConditionFailed:
                 pass  # it is there
 
         deadline = self.deadline()
@@ -133,7 +133,7 @@ class Calls:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Say in our words what a request inside the block raises: `Lost`, `StoreUnavailable` or `StoreError`."""
+        """Say in our words what a request in the block raises: `ConditionFailed`, `StoreUnavailable`, `StoreError`."""
         try:
             yield
         except AzureError as error:
@@ -153,7 +153,7 @@ class Calls:
                 "it is not made here, since the credential of a worker should not need that right"
             )
         if (code not in _PASSING and isinstance(error, _LOST)) or error.status_code == 412:
-            return Lost(code)
+            return ConditionFailed(code)
         answer = f"{self.where}: the service answered {error.status_code} {code}".rstrip()
         if error.status_code in (401, 403):
             return StoreError(f"{answer}. Check the credential, its rights on this place, and when it ends")

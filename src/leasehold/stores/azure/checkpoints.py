@@ -34,7 +34,7 @@ from leasehold.model import Checkpoint, ConsumerGroup, RecordKind, Unreadable
 from leasehold.stores import readable
 from leasehold.stores.azure.calls import Deadline, Leased
 from leasehold.stores.azure.layout import (
-    Stored,
+    StoredRecord,
     binding_properties,
     checkpoint_is_foreign,
     checkpoint_properties,
@@ -42,7 +42,7 @@ from leasehold.stores.azure.layout import (
     read_checkpoint,
     read_level,
 )
-from leasehold.stores.azure.records import Address, Area, Page, Records
+from leasehold.stores.azure.records import Area, Page, RecordName, Records
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.checkpoint_data import check_data
 from leasehold.stores.readable import read, unreadable
@@ -60,20 +60,20 @@ class CheckpointRecords:
     def __init__(self, records: Records) -> None:
         self._records = records
         self._calls = records.calls
-        self._latest: dict[Address, Stored] = {}  # as last written here; what it saves is a request
-        self._known_levels: dict[Address, Stored] = {}
-        self._reported: set[Address] = set()
+        self._latest: dict[RecordName, StoredRecord] = {}  # as last written here; what it saves is a request
+        self._known_levels: dict[RecordName, StoredRecord] = {}
+        self._reported: set[RecordName] = set()
         self._skipped = Skipped(records.calls.where)
 
     def list_checkpoints(self, group: ConsumerGroup) -> list[Checkpoint]:
         deadline = self._calls.deadline()
         page = self._list_one(group, Area.CHECKPOINT, deadline)
-        levels: dict[str, Stored] = {}
+        levels: dict[str, StoredRecord] = {}
         if any(checkpoint_is_foreign(stored) for _, stored in page.records):
             levels = dict(self._list_one(group, Area.CHECKPOINT_LEVEL, deadline).records)
         listed = []
         for partition, stored in page.records:
-            self._report(Address(group, Area.CHECKPOINT, partition), stored)
+            self._report(RecordName(group, Area.CHECKPOINT, partition), stored)
             listed.append(_read(group, partition, stored, read_level(levels.get(partition))))
         return self._skipped.left(checkpoint for checkpoint in listed if checkpoint)
 
@@ -83,11 +83,11 @@ class CheckpointRecords:
 
     def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
         deadline = self._calls.deadline()
-        by_record: dict[Address, list[Checkpoint]] = {}
+        by_record: dict[RecordName, list[Checkpoint]] = {}
         for start in starts:
             by_record.setdefault(_at(start), []).append(start)
 
-        def raise_all(address: Address) -> Checkpoint | Unreadable | None:
+        def raise_all(address: RecordName) -> Checkpoint | Unreadable | None:
             try:
                 return [self._raise(address, start, deadline) for start in by_record[address]][-1]
             except Leased:
@@ -97,7 +97,7 @@ class CheckpointRecords:
         standing = dict(zip(by_record, stands, strict=True))
         return self._skipped.left(one for start in starts if (one := standing[_at(start)]))
 
-    def _raise(self, address: Address, start: Checkpoint, deadline: Deadline) -> Checkpoint | Unreadable:
+    def _raise(self, address: RecordName, start: Checkpoint, deadline: Deadline) -> Checkpoint | Unreadable:
         remembered = self._raise_level(start, deadline)
         while deadline.allows_another:
             stored = self._records.read(address, deadline)
@@ -117,18 +117,18 @@ class CheckpointRecords:
 
     def update_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> list[NotTheOwner]:
         deadline = self._calls.deadline()
-        by_record: dict[Address, list[Checkpoint]] = {}
+        by_record: dict[RecordName, list[Checkpoint]] = {}
         for checkpoint in checkpoints:
             check_data(checkpoint.data)
             by_record.setdefault(_at(checkpoint), []).append(checkpoint)
 
-        def update_all(address: Address) -> list[NotTheOwner | None]:
+        def update_all(address: RecordName) -> list[NotTheOwner | None]:
             return [self._update(address, checkpoint, deadline) for checkpoint in by_record[address]]
 
         outcomes = self._calls.each(update_all, by_record, deadline)
         return [refused for some in outcomes for refused in some if refused]
 
-    def _update(self, address: Address, checkpoint: Checkpoint, deadline: Deadline) -> NotTheOwner | None:
+    def _update(self, address: RecordName, checkpoint: Checkpoint, deadline: Deadline) -> NotTheOwner | None:
         latest = self._latest.get(address)
         if latest is not None:
             ours = read_checkpoint(address.group, address.name, latest, 0)
@@ -157,7 +157,9 @@ class CheckpointRecords:
             deadline.pause()
         raise self._too_busy(checkpoint)
 
-    def _put(self, address: Address, checkpoint: Checkpoint, before: Stored | None, deadline: Deadline) -> bool:
+    def _put(
+        self, address: RecordName, checkpoint: Checkpoint, before: StoredRecord | None, deadline: Deadline
+    ) -> bool:
         properties = checkpoint_properties(checkpoint, before)
         self._latest.pop(address, None)  # where this write is not made, the next call looks first
         written = self._records.write(address, properties, before.etag if before else None, deadline)
@@ -165,7 +167,9 @@ class CheckpointRecords:
             self._latest[address] = written
         return written is not None
 
-    def _checkpoint(self, address: Address, stored: Stored | None, remembered: int) -> Checkpoint | Unreadable | None:
+    def _checkpoint(
+        self, address: RecordName, stored: StoredRecord | None, remembered: int
+    ) -> Checkpoint | Unreadable | None:
         if stored is None:
             return None
         self._report(address, stored)
@@ -180,7 +184,7 @@ class CheckpointRecords:
     def _level(self, checkpoint: Checkpoint, deadline: Deadline) -> int:
         return read_level(self._records.read(_level_of(checkpoint), deadline))
 
-    def _report(self, address: Address, stored: Stored) -> None:
+    def _report(self, address: RecordName, stored: StoredRecord) -> None:
         if checkpoint_is_foreign(stored) and address not in self._reported:
             self._reported.add(address)
             logger.warning(
@@ -200,16 +204,16 @@ class CheckpointRecords:
 
     def pipeline_binding(self, group: ConsumerGroup) -> PipelineBinding | None:
         deadline = self._calls.deadline()
-        address = Address(group, Area.PIPELINE, _BINDING)
+        address = RecordName(group, Area.PIPELINE, _BINDING)
         [stands] = self._calls.each(lambda address: self._records.read(address, deadline), [address], deadline)
         return None if stands is None else readable.read_binding(self._calls.where, group, read_binding, stands)
 
     def bind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> PipelineBinding:
         deadline = self._calls.deadline()
-        address = Address(group, Area.PIPELINE, _BINDING)
+        address = RecordName(group, Area.PIPELINE, _BINDING)
         properties = binding_properties(binding.pipeline, binding.sink)
 
-        def bind(address: Address) -> Stored:
+        def bind(address: RecordName) -> StoredRecord:
             while True:
                 if stored := self._records.read(address, deadline):
                     return stored
@@ -222,11 +226,13 @@ class CheckpointRecords:
     def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
         deadline = self._calls.deadline()
         properties = binding_properties(binding.pipeline, binding.sink)
-        address = Address(group, Area.PIPELINE, _BINDING)
+        address = RecordName(group, Area.PIPELINE, _BINDING)
         self._calls.each(lambda address: self._records.put(address, properties, deadline), [address], deadline)
 
 
-def _read(group: ConsumerGroup, partition: str, stored: Stored, remembered: int) -> Checkpoint | Unreadable | None:
+def _read(
+    group: ConsumerGroup, partition: str, stored: StoredRecord, remembered: int
+) -> Checkpoint | Unreadable | None:
     try:
         found = read_checkpoint(group, partition, stored, remembered)
     except ValueError as error:
@@ -238,9 +244,9 @@ def _same(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint
 
 
-def _at(checkpoint: Checkpoint) -> Address:
-    return Address(checkpoint.group, Area.CHECKPOINT, checkpoint.partition)
+def _at(checkpoint: Checkpoint) -> RecordName:
+    return RecordName(checkpoint.group, Area.CHECKPOINT, checkpoint.partition)
 
 
-def _level_of(checkpoint: Checkpoint) -> Address:
-    return Address(checkpoint.group, Area.CHECKPOINT_LEVEL, checkpoint.partition)
+def _level_of(checkpoint: Checkpoint) -> RecordName:
+    return RecordName(checkpoint.group, Area.CHECKPOINT_LEVEL, checkpoint.partition)

@@ -45,7 +45,7 @@ Properties = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRecord:
     """A record as it stands: its texts by key, its ETag and when it was last written, in the service's time."""
 
     properties: Properties
@@ -85,7 +85,7 @@ def level_properties(level: int) -> Properties:
     return {_LEVEL: str(level)}
 
 
-def read_level(stored: Stored | None) -> int:
+def read_level(stored: StoredRecord | None) -> int:
     """The owner level in such a record; 0 where there is none.
 
     One that cannot be read counts as none, and is replaced by the next level that is written: it is looked at only
@@ -123,12 +123,12 @@ def fitting_error(error: str) -> str:
     return error
 
 
-def ownership_is_foreign(stored: Stored) -> bool:
+def ownership_is_foreign(stored: StoredRecord) -> bool:
     """Whether another SDK's processor wrote this ownership record last."""
     return stored.properties.get(_OF) != (stored.properties.get(OWNER) or "~")
 
 
-def read_ownership(group: ConsumerGroup, partition: str, stored: Stored, remembered: int) -> Ownership:
+def read_ownership(group: ConsumerGroup, partition: str, stored: StoredRecord, remembered: int) -> Ownership:
     """The ownership record; `remembered` is its level if an official write has wiped it."""
     found = stored.properties
     owner = from_header(found.get(OWNER) or "")
@@ -147,7 +147,7 @@ def read_ownership(group: ConsumerGroup, partition: str, stored: Stored, remembe
 # Checkpoints
 
 
-def checkpoint_properties(checkpoint: Checkpoint, before: Stored | None) -> Properties:
+def checkpoint_properties(checkpoint: Checkpoint, before: StoredRecord | None) -> Properties:
     """A checkpoint; `before` is the record whose place it takes."""
     number, offset = _official_place(checkpoint, before)
     exact = number == str(checkpoint.sequence_number) and offset == checkpoint.offset
@@ -162,7 +162,7 @@ def checkpoint_properties(checkpoint: Checkpoint, before: Stored | None) -> Prop
     }
 
 
-def _official_place(checkpoint: Checkpoint, before: Stored | None) -> tuple[str, str]:
+def _official_place(checkpoint: Checkpoint, before: StoredRecord | None) -> tuple[str, str]:
     if checkpoint.offset is not None and _readable(checkpoint.offset):
         return str(checkpoint.sequence_number), checkpoint.offset
     if before is not None:
@@ -181,13 +181,13 @@ def _readable(offset: str) -> bool:
     return offset != "no offset" and not offset.startswith("~") and to_header(offset) == offset
 
 
-def checkpoint_is_foreign(stored: Stored) -> bool:
+def checkpoint_is_foreign(stored: StoredRecord) -> bool:
     """Whether another SDK's processor wrote this checkpoint last."""
     found = stored.properties
     return found.get(_OF) != f"{found.get(NUMBER) or ''}:{found.get(OFFSET) or ''}"
 
 
-def read_checkpoint(group: ConsumerGroup, partition: str, stored: Stored, remembered: int) -> Checkpoint | None:
+def read_checkpoint(group: ConsumerGroup, partition: str, stored: StoredRecord, remembered: int) -> Checkpoint | None:
     """The checkpoint, or None if there is no place in the record.
 
     `remembered` is its level if an official write has wiped it. One with an offset alone cannot be ordered:
@@ -223,7 +223,7 @@ def presence_properties(presence: Presence, created: float | None) -> Properties
     }
 
 
-def presence_created(stored: Stored) -> float:
+def presence_created(stored: StoredRecord) -> float:
     """When a presence record was first written, in the service's time: now, if what it says cannot be read."""
     try:
         created = float(stored.properties.get(_CREATED) or stored.modified)
@@ -232,7 +232,7 @@ def presence_created(stored: Stored) -> float:
     return created if math.isfinite(created) else stored.modified
 
 
-def read_presence(group: ConsumerGroup, owner_id: str, stored: Stored) -> Presence:
+def read_presence(group: ConsumerGroup, owner_id: str, stored: StoredRecord) -> Presence:
     """The presence of an instance."""
     found = stored.properties
     return Presence(
@@ -253,7 +253,7 @@ def ask_properties(ask: Ask) -> Properties:
     return {_LEVEL: str(ask.owner_level), _ASKER: to_header(ask.asker)}
 
 
-def read_ask(group: ConsumerGroup, partition: str, stored: Stored) -> Ask:
+def read_ask(group: ConsumerGroup, partition: str, stored: StoredRecord) -> Ask:
     """Who asks for a partition."""
     return Ask(
         group, partition, _whole(stored.properties.get(_LEVEL), 0), from_header(stored.properties.get(_ASKER) or "")
@@ -265,7 +265,7 @@ def binding_properties(pipeline: str, sink: str) -> Properties:
     return {_PIPELINE: to_header(pipeline), _SINK: to_header(sink)}
 
 
-def read_binding(stored: Stored) -> tuple[str, str]:
+def read_binding(stored: StoredRecord) -> tuple[str, str]:
     """The pipeline and the sink that a group is tied to."""
     found = stored.properties
     return from_header(found.get(_PIPELINE) or ""), from_header(found.get(_SINK) or "")

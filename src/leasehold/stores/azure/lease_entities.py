@@ -27,7 +27,7 @@ from azure.data.tables import TableClient, TableEntity, TableTransactionError, U
 
 from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Lease, LeaseSession
-from leasehold.stores.azure.calls import Calls, Deadline, Lost
+from leasehold.stores.azure.calls import Calls, ConditionFailed, Deadline
 from leasehold.stores.azure.dates import http_date, time_in_etag
 from leasehold.stores.azure.layout import WRITE, to_header
 from leasehold.stores.azure.lease_texts import fence_of, names_of, session_of
@@ -46,7 +46,7 @@ Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KeyEntity:
     """The entity of a key: the highest fence that was given for it, and who holds it; no ETag: it is not there."""
 
     fence: int = 0
@@ -70,8 +70,8 @@ class EntityWrite:
     """A write to the entity of a key, from one row to another, and the sessions that must be alive for it."""
 
     name: Name
-    before: Row
-    after: Row
+    before: KeyEntity
+    after: KeyEntity
     alive: frozenset[str]
 
 
@@ -97,10 +97,10 @@ class LeaseEntities:
 
     # Keys
 
-    def row(self, name: Name, deadline: Deadline) -> Row:
+    def row(self, name: Name, deadline: Deadline) -> KeyEntity:
         """How a key stands."""
         found = self._read(_lease_key(name), deadline)
-        return Row() if found is None else _row(found[0])
+        return KeyEntity() if found is None else _row(found[0])
 
     def listed(self, scope: str | None, deadline: Deadline) -> list[LeaseStatus]:
         """What is held, of all scopes or one, by one listing of keys and heartbeats."""
@@ -137,7 +137,7 @@ class LeaseEntities:
                 statuses.append(LeaseStatus(Lease(*name, session, _row(entity).fence), remaining))
         return statuses
 
-    def write(self, steps: Sequence[EntityWrite], deadline: Deadline) -> list[Row | None] | None:
+    def write(self, steps: Sequence[EntityWrite], deadline: Deadline) -> list[KeyEntity | None] | None:
         """Make all steps in one transaction; return the rows as it left them. None if one of them cannot be made.
 
         A row is None where it is not known how it was left: the answer was lost, and it was written to since.
@@ -158,10 +158,10 @@ class LeaseEntities:
             try:
                 answers = self._submit(operations, deadline)[len(living) :]
                 return [
-                    Row(step.after.fence, step.after.session, str(answer["etag"]), mark)
+                    KeyEntity(step.after.fence, step.after.session, str(answer["etag"]), mark)
                     for step, answer in zip(steps, answers, strict=True)
                 ]
-            except Lost:
+            except ConditionFailed:
                 return self._made(steps, mark, deadline) if unanswered else None
             except StoreUnavailable:
                 if not deadline.allows_another:
@@ -169,7 +169,7 @@ class LeaseEntities:
                 unanswered = True
                 deadline.pause()
 
-    def _made(self, steps: Sequence[EntityWrite], mark: str, deadline: Deadline) -> list[Row | None] | None:
+    def _made(self, steps: Sequence[EntityWrite], mark: str, deadline: Deadline) -> list[KeyEntity | None] | None:
         """What has become of a transaction without an answer: all of it was made, or nothing."""
         rows = [self.row(step.name, deadline) for step in steps]
         if any(row.write == mark for row in rows):
@@ -189,7 +189,9 @@ class LeaseEntities:
         has been opened once more and closed.
         """
         beat = _entity(_beat_key(session.id), **_stated(session), **{WRITE: secrets.token_hex(6)})
-        with suppress(Lost):  # nobody else makes entities of this name: the service says why when they are read
+        with suppress(
+            ConditionFailed
+        ):  # nobody else makes entities of this name: the service says why when they are read
             self._submit([("create", _entity(_life_key(session.id))), ("create", beat)], deadline)
         made = self.beat(session.id, deadline)
         if made is None:
@@ -221,7 +223,7 @@ class LeaseEntities:
                     )
                 if time := time_in_etag(etag):
                     return Beat(etag, time, 0.0, mark)
-            except Lost:
+            except ConditionFailed:
                 pass
             except StoreUnavailable:
                 if not deadline.allows_another:
@@ -239,7 +241,7 @@ class LeaseEntities:
                 deadline,
                 [("delete", _entity(_beat_key(session_id)), condition), ("delete", _entity(_life_key(session_id)), {})],
             )
-        except Lost:
+        except ConditionFailed:
             return self.beat(session_id, deadline) is None
         return True
 
@@ -258,7 +260,7 @@ class LeaseEntities:
                         **deadline.request(),
                     )
                 return entity, dates[-1]
-            except Lost:
+            except ConditionFailed:
                 return None
             except StoreUnavailable:
                 if not deadline.allows_another:
@@ -284,7 +286,7 @@ class LeaseEntities:
                 code = getattr(error, "error_code", None)
                 code = str(getattr(code, "value", code))
                 if error.status_code in (404, 409, 412) and code != "TableNotFound":
-                    raise Lost(code) from None
+                    raise ConditionFailed(code) from None
                 raise
 
 
@@ -326,7 +328,7 @@ def _properties(step: EntityWrite) -> dict[str, str]:
     }
 
 
-def _went_to_another(step: EntityWrite, row: Row) -> bool:
+def _went_to_another(step: EntityWrite, row: KeyEntity) -> bool:
     """Whether another session holds the key under the fence that this step would have given.
 
     A fence is given once. So the step was not made, and not undone since either.
@@ -336,6 +338,6 @@ def _went_to_another(step: EntityWrite, row: Row) -> bool:
     return raises and row.fence == step.after.fence and theirs is not None and ours is not None and theirs.id != ours.id
 
 
-def _row(entity: TableEntity) -> Row:
+def _row(entity: TableEntity) -> KeyEntity:
     session = session_of(entity.get(_SESSION), entity.get(_OWNER), entity.get(_DURATION))
-    return Row(fence_of(entity.get(_FENCE)), session, entity.metadata["etag"], str(entity.get(WRITE) or ""))
+    return KeyEntity(fence_of(entity.get(_FENCE)), session, entity.metadata["etag"], str(entity.get(WRITE) or ""))

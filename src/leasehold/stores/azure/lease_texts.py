@@ -25,10 +25,10 @@ def fence_of(text: object) -> int:
     return int(time.time() * 1e6)
 
 
-def names_of(asked: str | None, scope: object, key: object) -> tuple[str, str] | None:
-    """The scope, `asked` or as it is kept, and as much of the key as is; None if a lease cannot have these names."""
+def names_of(asked_scope: str | None, scope: object, key: object) -> tuple[str, str] | None:
+    """The scope, `asked_scope` or as it is kept, and what is kept of the key; None if no lease can have them."""
     try:
-        names = asked or from_header(str(scope or "")), from_header(str(key or ""))
+        names = asked_scope or from_header(str(scope or "")), from_header(str(key or ""))
     except ValueError:
         return None
     return names if are_names(*names) else None

@@ -44,7 +44,7 @@ from azure.storage.blob import BlobClient, BlobLeaseClient, BlobProperties, Cont
 
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
-from leasehold.stores.azure.calls import Calls, Deadline, Lost
+from leasehold.stores.azure.calls import Calls, ConditionFailed, Deadline
 from leasehold.stores.azure.layout import WRITE, to_header
 from leasehold.stores.azure.lease_texts import fence_of, names_of, session_of
 
@@ -91,7 +91,7 @@ class LeasedBlobs:
             lease_id = str(uuid.uuid4())
             try:
                 self._lend(blob, lease_id, session, None, deadline)
-            except Lost as refused:
+            except ConditionFailed as refused:
                 if str(refused) == "BlobNotFound":
                     self._make(blob, deadline)
                     continue
@@ -187,7 +187,7 @@ class LeasedBlobs:
         handed = self._as_it_stands(held, lambda held: self._write(blob, held, _named(new), deadline), deadline)
         if handed is None:
             return None
-        with suppress(Lost):  # it has been freed since: the heir's next renewal tells
+        with suppress(ConditionFailed):  # it has been freed since: the heir's next renewal tells
             # Leased again by its own id it gets another length.
             self._lend(blob, handed.id, to, handed.etag, deadline)
         return replace(new, etag=handed.etag)
@@ -222,7 +222,7 @@ class LeasedBlobs:
             return True
         try:
             self._lend(self._blob(held.lease.scope, held.lease.key), held.id, held.lease.session, held.etag, deadline)
-        except Lost:
+        except ConditionFailed:
             return False
         return True
 
@@ -257,7 +257,7 @@ class LeasedBlobs:
     def _attempt(self, deadline: Deadline, request: Callable[[], T]) -> T | None:
         try:
             return self.until(deadline, request)
-        except Lost:
+        except ConditionFailed:
             return None
 
     def _lend(
@@ -295,7 +295,7 @@ class LeasedBlobs:
                 with self._calls.asking():
                     written: Any = blob.set_blob_metadata(marked, lease=held.id, **condition, **deadline.request())
                     return str(written["etag"])
-            except Lost:
+            except ConditionFailed:
                 if not unanswered:
                     return None
                 stands = self._look(blob, deadline)

@@ -30,7 +30,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.model import Ask, ConsumerGroup, Ownership, OwnershipListing, Presence, RecordKind
 from leasehold.stores.azure.calls import Deadline, Leased
 from leasehold.stores.azure.layout import (
-    Stored,
+    StoredRecord,
     ask_properties,
     fitting_error,
     ownership_is_foreign,
@@ -42,31 +42,31 @@ from leasehold.stores.azure.layout import (
     read_ownership,
     read_presence,
 )
-from leasehold.stores.azure.records import Address, Area, Page, Records
+from leasehold.stores.azure.records import Area, Page, RecordName, Records
 from leasehold.stores.readable import listing, read
 from leasehold.stores.rules import renews
 
 logger = logging.getLogger(__name__)
 
-_Named = tuple[str, Stored]
+_Named = tuple[str, StoredRecord]
 
 _PRESENCE, _ASK = "presence-", "ask-"  # what the names of records in the fleet's area begin with
 
 
-class OwnershipRecords:
+class AzureOwnershipStore:
     """An `OwnershipStore` on `records`."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         self._calls = records.calls
-        self._levels: dict[Address, Stored] = {}  # as last seen; what it saves is a request
-        self._latest: dict[Address, Stored] = {}  # as last written here; likewise
-        self._created: dict[Address, float] = {}
+        self._levels: dict[RecordName, StoredRecord] = {}  # as last seen; what it saves is a request
+        self._latest: dict[RecordName, StoredRecord] = {}  # as last written here; likewise
+        self._created: dict[RecordName, float] = {}
 
     def list_ownership(self, group: ConsumerGroup) -> OwnershipListing:
         deadline = self._calls.deadline()
         official, fleet = self._list(group, (Area.OWNERSHIP, Area.FLEET), deadline)
-        levels: dict[str, Stored] = {}
+        levels: dict[str, StoredRecord] = {}
         if any(ownership_is_foreign(stored) for _, stored in official.records):
             [page] = self._list(group, (Area.OWNERSHIP_LEVEL,), deadline)
             levels = dict(page.records)
@@ -91,14 +91,14 @@ class OwnershipRecords:
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
         deadline = self._calls.deadline()
 
-        def claim(wanted: Ownership) -> Ownership | None:
-            address = Address(wanted.group, Area.OWNERSHIP_LEVEL, wanted.partition)
+        def claim(record: Ownership) -> Ownership | None:
+            address = RecordName(record.group, Area.OWNERSHIP_LEVEL, record.partition)
             known = self._levels.get(address)
             try:
-                self._levels[address] = self._records.raise_level(address, wanted.owner_level, known, deadline)
+                self._levels[address] = self._records.raise_level(address, record.owner_level, known, deadline)
             except Leased:
                 return None
-            return self._write(wanted, deadline)
+            return self._write(record, deadline)
 
         won = self._calls.each(claim, claims, deadline)
         return [record for record in won if record]
@@ -133,7 +133,7 @@ class OwnershipRecords:
 
     def _write(self, record: Ownership, deadline: Deadline) -> Ownership | None:
         record = dataclasses.replace(record, last_error=fitting_error(record.last_error))
-        address = Address(record.group, Area.OWNERSHIP, record.partition)
+        address = RecordName(record.group, Area.OWNERSHIP, record.partition)
         try:
             stored = self._records.write(address, ownership_properties(record), record.etag, deadline)
         except Leased:
@@ -144,7 +144,7 @@ class OwnershipRecords:
 
     def _stands(self, record: Ownership, deadline: Deadline) -> bool:
         """Whether this is the record that has its ETag, by the same owner at the same level."""
-        address = Address(record.group, Area.OWNERSHIP, record.partition)
+        address = RecordName(record.group, Area.OWNERSHIP, record.partition)
         stands = self._latest.get(address)
         if stands is None or stands.etag != record.etag:
             stands = self._records.read(address, deadline)
@@ -209,9 +209,9 @@ def _ask(group: ConsumerGroup, named: _Named) -> Ask:
     return read_ask(group, *named)
 
 
-def _presence_at(group: ConsumerGroup, owner_id: str) -> Address:
-    return Address(group, Area.FLEET, _PRESENCE + owner_id)
+def _presence_at(group: ConsumerGroup, owner_id: str) -> RecordName:
+    return RecordName(group, Area.FLEET, _PRESENCE + owner_id)
 
 
-def _ask_at(ask: Ask) -> Address:
-    return Address(ask.group, Area.FLEET, _ASK + ask.partition)
+def _ask_at(ask: Ask) -> RecordName:
+    return RecordName(ask.group, Area.FLEET, _ASK + ask.partition)

@@ -18,8 +18,8 @@ from enum import StrEnum
 
 from leasehold.errors import StoreUnavailable
 from leasehold.model import ConsumerGroup
-from leasehold.stores.azure.calls import Calls, Deadline, Leased, Lost
-from leasehold.stores.azure.layout import WRITE, Properties, Stored, level_properties, read_level
+from leasehold.stores.azure.calls import Calls, ConditionFailed, Deadline, Leased
+from leasehold.stores.azure.layout import WRITE, Properties, StoredRecord, level_properties, read_level
 
 
 class Area(StrEnum):
@@ -34,7 +34,7 @@ class Area(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RecordName:
     """The name of a record."""
 
     group: ConsumerGroup
@@ -46,7 +46,7 @@ class Address:
 class Page:
     """All records of an area by name, and the service's time when the listing began."""
 
-    records: tuple[tuple[str, Stored], ...]
+    records: tuple[tuple[str, StoredRecord], ...]
     date: float
 
 
@@ -65,16 +65,16 @@ class Records(ABC):
         """All records of an area."""
 
     @abstractmethod
-    def _read(self, address: Address, deadline: Deadline) -> Stored:
-        """The record. Raises `Lost` if it is not there."""
+    def _read(self, address: RecordName, deadline: Deadline) -> StoredRecord:
+        """The record. Raises `ConditionFailed` if it is not there."""
 
     @abstractmethod
-    def _write(self, address: Address, properties: Properties, etag: str | None, deadline: Deadline) -> Stored:
-        """Write the record if its ETag is `etag` (None: if there is none). Raises `Lost` otherwise."""
+    def _write(self, address: RecordName, properties: Properties, etag: str | None, deadline: Deadline) -> StoredRecord:
+        """Write the record if its ETag is `etag` (None: if there is none). Raises `ConditionFailed` otherwise."""
 
     @abstractmethod
-    def _delete(self, address: Address, etag: str, deadline: Deadline) -> None:
-        """Delete the record if its ETag is `etag`. Raises `Lost` otherwise."""
+    def _delete(self, address: RecordName, etag: str, deadline: Deadline) -> None:
+        """Delete the record if its ETag is `etag`. Raises `ConditionFailed` otherwise."""
 
     @abstractmethod
     def make(self) -> None:
@@ -84,17 +84,19 @@ class Records(ABC):
     def close(self) -> None:
         """Close all connections."""
 
-    def read(self, address: Address, deadline: Deadline) -> Stored | None:
+    def read(self, address: RecordName, deadline: Deadline) -> StoredRecord | None:
         """The record as it stands, or None."""
         while True:
             try:
                 return self._read(address, deadline)
-            except Lost:
+            except ConditionFailed:
                 return None
             except StoreUnavailable as error:
                 self._again(deadline, error)
 
-    def write(self, address: Address, properties: Properties, etag: str | None, deadline: Deadline) -> Stored | None:
+    def write(
+        self, address: RecordName, properties: Properties, etag: str | None, deadline: Deadline
+    ) -> StoredRecord | None:
         """Write the record if its ETag is `etag` (None: if there is none). Returns it, or None if it was not.
 
         Raises `Leased` where another program has leased its blob.
@@ -104,7 +106,7 @@ class Records(ABC):
         while True:
             try:
                 return self._write(address, marked, etag, deadline)
-            except (Lost, Leased) as refused:
+            except (ConditionFailed, Leased) as refused:
                 stands = self.read(address, deadline) if unanswered else None
                 if stands and stands.properties.get(WRITE) == marked[WRITE]:
                     return stands
@@ -115,7 +117,7 @@ class Records(ABC):
                 self._again(deadline, error)
                 unanswered = True
 
-    def put(self, address: Address, properties: Properties, deadline: Deadline) -> Stored:
+    def put(self, address: RecordName, properties: Properties, deadline: Deadline) -> StoredRecord:
         """Write the record, whether it is there or not. Raises `Leased` as `write` does."""
         while True:
             for etag in (ANY, None):
@@ -125,17 +127,19 @@ class Records(ABC):
                 deadline, StoreUnavailable(f"{self.calls.where}: a record comes and goes too fast to be written")
             )
 
-    def delete(self, address: Address, etag: str, deadline: Deadline) -> None:
+    def delete(self, address: RecordName, etag: str, deadline: Deadline) -> None:
         """Delete the record, if its ETag is `etag` and no other program has leased its blob."""
         while True:
             try:
                 return self._delete(address, etag, deadline)
-            except (Lost, Leased):
+            except (ConditionFailed, Leased):
                 return None
             except StoreUnavailable as error:
                 self._again(deadline, error)
 
-    def raise_level(self, address: Address, level: int, expected: Stored | None, deadline: Deadline) -> Stored:
+    def raise_level(
+        self, address: RecordName, level: int, expected: StoredRecord | None, deadline: Deadline
+    ) -> StoredRecord:
         """Let the level record at `address` say at least `level`; return it as it now stands.
 
         `expected` is how it stood when it was last seen, which saves a request if it still does. Raises `Leased` as

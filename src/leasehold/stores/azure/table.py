@@ -24,14 +24,14 @@ from azure.data.tables import TableClient, TableEntity, UpdateMode
 
 from leasehold.errors import StoreError
 from leasehold.model import ConsumerGroup
-from leasehold.stores.azure.access import TABLE, Access, read_url
-from leasehold.stores.azure.calls import Calls, Deadline, Lost, transport
+from leasehold.stores.azure.access import TABLE, StoreAccess, read_url
+from leasehold.stores.azure.calls import Calls, ConditionFailed, Deadline, transport
 from leasehold.stores.azure.checkpoints import CheckpointRecords
 from leasehold.stores.azure.dates import http_date, time_in_etag
-from leasehold.stores.azure.layout import Properties, Stored
+from leasehold.stores.azure.layout import Properties, StoredRecord
 from leasehold.stores.azure.names import ANY_CASE, LONGEST_TABLE_KEY, check_length, decode, encode, table_key
-from leasehold.stores.azure.ownership import OwnershipRecords
-from leasehold.stores.azure.records import ANY, Address, Area, Page, Records
+from leasehold.stores.azure.ownership import AzureOwnershipStore
+from leasehold.stores.azure.records import ANY, Area, Page, RecordName, Records
 from leasehold.stores.base import StoreFeatures
 
 _OFFICIAL = {Area.OWNERSHIP: "Ownership", Area.CHECKPOINT: "Checkpoint"}
@@ -44,7 +44,7 @@ LARGEST_PAGE = 1_000
 class TableRecords(Records):
     """Records as entities."""
 
-    def __init__(self, access: Access, calls: Calls, page: int) -> None:
+    def __init__(self, access: StoreAccess, calls: Calls, page: int) -> None:
         super().__init__(calls)
         self._page = page
         self._table = TableClient(
@@ -64,11 +64,11 @@ class TableRecords(Records):
             found = tuple((decode(entity["RowKey"]), _stored(entity)) for entity in listed)
         return Page(found, dates[0])
 
-    def _read(self, address: Address, deadline: Deadline) -> Stored:
+    def _read(self, address: RecordName, deadline: Deadline) -> StoredRecord:
         with self.calls.asking():
             return _stored(self._table.get_entity(*_keys(address), **deadline.request()))
 
-    def _write(self, address: Address, properties: Properties, etag: str | None, deadline: Deadline) -> Stored:
+    def _write(self, address: RecordName, properties: Properties, etag: str | None, deadline: Deadline) -> StoredRecord:
         entity = {**dict(zip(_KEYS, _keys(address), strict=True)), **properties}
         answer: Mapping[str, Any]
         with self.calls.asking():
@@ -78,9 +78,9 @@ class TableRecords(Records):
                 answer = self._table.update_entity(entity, UpdateMode.REPLACE, **_condition(etag), **deadline.request())
         modified = time_in_etag(answer["etag"])
         # Only an ETag of Azure's own tables holds the time; where another service speaks their language, look.
-        return Stored(properties, answer["etag"], modified) if modified else self._read(address, deadline)
+        return StoredRecord(properties, answer["etag"], modified) if modified else self._read(address, deadline)
 
-    def _delete(self, address: Address, etag: str, deadline: Deadline) -> None:
+    def _delete(self, address: RecordName, etag: str, deadline: Deadline) -> None:
         with self.calls.asking():
             partition, row = _keys(address)
             self._table.delete_entity(partition, row, **_condition(etag), **deadline.request())
@@ -97,28 +97,28 @@ def _partition_key(group: ConsumerGroup, area: Area) -> str:
     return check_length("the key of a table's entity", key, LONGEST_TABLE_KEY)
 
 
-def _keys(address: Address) -> tuple[str, str]:
+def _keys(address: RecordName) -> tuple[str, str]:
     row = check_length("the key of a table's entity", encode(address.name, ANY_CASE), LONGEST_TABLE_KEY)
     return _partition_key(address.group, address.area), row
 
 
-def _stored(entity: TableEntity) -> Stored:
+def _stored(entity: TableEntity) -> StoredRecord:
     properties = {
         name.lower(): "" if value is None else str(value) for name, value in entity.items() if name not in _KEYS
     }
     etag, timestamp = entity.metadata["etag"], entity.metadata["timestamp"]
     if etag is None or timestamp is None:
         raise StoreError("an entity came without its ETag or Timestamp")
-    return Stored(properties, etag, timestamp.timestamp())
+    return StoredRecord(properties, etag, timestamp.timestamp())
 
 
 def _condition(etag: str) -> dict[str, Any]:
     if etag != ANY and not re.fullmatch(r'(W/)?"[^"]*"', etag):
-        raise Lost(etag)  # no table has ever given such an ETag, and the service calls it bad input
+        raise ConditionFailed(etag)  # no table has ever given such an ETag, and the service calls it bad input
     return {} if etag == ANY else {"etag": etag, "match_condition": MatchConditions.IfNotModified}
 
 
-class TableStore(OwnershipRecords, CheckpointRecords):
+class TableStore(AzureOwnershipStore, CheckpointRecords):
     """Ownership and checkpoints in a table that exists. `timeout` is the longest that a call may take.
 
     `page` is how many records a listing asks for at a time: by default as many as the service gives.
@@ -126,9 +126,9 @@ class TableStore(OwnershipRecords, CheckpointRecords):
 
     features = StoreFeatures(shared=True, batches=False, official_layout=True)
 
-    def __init__(self, access: Access, *, timeout: float = 3.0, page: int = LARGEST_PAGE) -> None:
+    def __init__(self, access: StoreAccess, *, timeout: float = 3.0, page: int = LARGEST_PAGE) -> None:
         records = TableRecords(access, Calls(access.where, timeout), page)
-        OwnershipRecords.__init__(self, records)
+        AzureOwnershipStore.__init__(self, records)
         CheckpointRecords.__init__(self, records)
 
     def __repr__(self) -> str:

@@ -36,16 +36,16 @@ from azure.data.tables import TableClient
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import StoreUnavailable
 from leasehold.model import Lease, LeaseSession
-from leasehold.stores.azure.access import TABLE, Access, read_url
+from leasehold.stores.azure.access import TABLE, StoreAccess, read_url
 from leasehold.stores.azure.calls import Calls, Deadline, transport
-from leasehold.stores.azure.lease_entities import Beat, EntityWrite, LeaseEntities, Name, Row, packed
+from leasehold.stores.azure.lease_entities import Beat, EntityWrite, KeyEntity, LeaseEntities, Name, packed
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.lease_base import LeaseStatus
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
 
 _REMEMBERED = 100_000  # rows that are kept in memory: what each saves is a request
 
-Plan = Callable[[Name, Row, frozenset[str]], EntityWrite | None]
+Plan = Callable[[Name, KeyEntity, frozenset[str]], EntityWrite | None]
 """What to write to a key, given its row and which sessions are dead. None: there is nothing to win."""
 
 
@@ -54,7 +54,7 @@ class TableLeaseStore:
 
     features = StoreFeatures(shared=True, batches=False)
 
-    def __init__(self, access: Access, *, timeout: float = 3.0, clock: Clock | None = None) -> None:
+    def __init__(self, access: StoreAccess, *, timeout: float = 3.0, clock: Clock | None = None) -> None:
         self._calls = Calls(access.where, timeout)
         self._clock = clock or SystemClock()
         self._table = TableClient(
@@ -62,7 +62,7 @@ class TableLeaseStore:
         )
         self._entities = LeaseEntities(self._table, self._calls)
         self._lock = threading.Lock()
-        self._rows: dict[Name, Row] = {}  # as last written here
+        self._rows: dict[Name, KeyEntity] = {}  # as last written here
         self._beats: dict[str, Beat] = {}  # as last made here
         self._trusted: dict[str, float] = {}  # sessions that are alive until then, on the local clock
 
@@ -138,10 +138,10 @@ class TableLeaseStore:
     def acquire(self, session: LeaseSession, scope: str, keys: Sequence[str]) -> list[Lease]:
         check_keys(scope, keys)
 
-        def acquired(name: Name, row: Row, dead: frozenset[str]) -> EntityWrite | None:
+        def acquired(name: Name, row: KeyEntity, dead: frozenset[str]) -> EntityWrite | None:
             if session.id in dead or (row.session is not None and row.session.id not in dead):
                 return None
-            return EntityWrite(name, row, Row(row.fence + 1, session), frozenset([session.id]))
+            return EntityWrite(name, row, KeyEntity(row.fence + 1, session), frozenset([session.id]))
 
         names = [(scope, key) for key in dict.fromkeys(keys)]
         made = self._settle(names, acquired, {session}, holders_count=True)
@@ -156,20 +156,22 @@ class TableLeaseStore:
         return [lease for lease in mine if _holds(rows[_name(lease)], lease)]
 
     def release(self, leases: Sequence[Lease]) -> list[Lease]:
-        return [_lease(step.name, step.before) for step in self._rewrite(leases, lambda row: Row(row.fence))]
+        return [_lease(step.name, step.before) for step in self._rewrite(leases, lambda row: KeyEntity(row.fence))]
 
     def change(self, leases: Sequence[Lease], to: LeaseSession) -> list[Lease]:
-        made = self._rewrite(leases, lambda row: Row(row.fence + 1, to), to)
+        made = self._rewrite(leases, lambda row: KeyEntity(row.fence + 1, to), to)
         return [_lease(step.name, step.after) for step in made]
 
-    def _rewrite(self, leases: Sequence[Lease], after: Callable[[Row], Row], *alive: LeaseSession) -> list[EntityWrite]:
+    def _rewrite(
+        self, leases: Sequence[Lease], after: Callable[[KeyEntity], KeyEntity], *alive: LeaseSession
+    ) -> list[EntityWrite]:
         """Write what comes `after` to those leases that are held as they say, while these sessions live too."""
         check_leases(leases)
         asked: dict[Name, list[Lease]] = {}
         for lease in dict.fromkeys(leases):
             asked.setdefault(_name(lease), []).append(lease)
 
-        def rewritten(name: Name, row: Row, dead: frozenset[str]) -> EntityWrite | None:
+        def rewritten(name: Name, row: KeyEntity, dead: frozenset[str]) -> EntityWrite | None:
             for lease in asked[name]:
                 living = frozenset(session.id for session in (lease.session, *alive))
                 if _holds(row, lease) and not dead & living:
@@ -181,10 +183,10 @@ class TableLeaseStore:
     def break_leases(self, scope: str, keys: Sequence[str]) -> list[Lease]:
         check_keys(scope, keys)
 
-        def broken(name: Name, row: Row, dead: frozenset[str]) -> EntityWrite | None:
+        def broken(name: Name, row: KeyEntity, dead: frozenset[str]) -> EntityWrite | None:
             if row.session is None or row.session.id in dead:
                 return None
-            return EntityWrite(name, row, Row(row.fence), frozenset([row.session.id]))
+            return EntityWrite(name, row, KeyEntity(row.fence), frozenset([row.session.id]))
 
         made = self._settle([(scope, key) for key in dict.fromkeys(keys)], broken, set(), holders_count=True)
         return [_lease(step.name, step.before) for step in made]
@@ -252,7 +254,7 @@ class TableLeaseStore:
                     self._rows[step.name] = row
         return rows is not None
 
-    def _read(self, names: Sequence[Name], deadline: Deadline) -> dict[Name, Row]:
+    def _read(self, names: Sequence[Name], deadline: Deadline) -> dict[Name, KeyEntity]:
         rows = self._calls.each(lambda name: self._entities.row(name, deadline), names, deadline)
         return dict(zip(names, rows, strict=True))
 
@@ -300,11 +302,11 @@ def _name(lease: Lease) -> Name:
     return lease.scope, lease.key
 
 
-def _holds(row: Row, lease: Lease) -> bool:
+def _holds(row: KeyEntity, lease: Lease) -> bool:
     return row.session == lease.session and row.fence == lease.fence
 
 
-def _lease(name: Name, row: Row) -> Lease:
+def _lease(name: Name, row: KeyEntity) -> Lease:
     assert row.session is not None, "it was acquired, or is what was held"
     return Lease(*name, row.session, row.fence)
 

@@ -32,7 +32,7 @@ from leasehold.stores.lease_base import LeaseStatus
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner
 from leasehold.stores.names import legible
 from leasehold.stores.postgres import lease_statements as sql
-from leasehold.stores.postgres.schema import LEASES, Schema
+from leasehold.stores.postgres.schema import LEASES, PostgresSchema
 from leasehold.stores.table_versions import gone
 
 LONGEST = 3e9
@@ -60,7 +60,7 @@ class PostgresLeaseStore:
             lambda connection: self._schema.prepare(connection),
             errors=Errors(gone=lambda shown, _: gone(shown)),
         )
-        self._schema = Schema(LEASES, self._connections.shown)
+        self._schema = PostgresSchema(LEASES, self._connections.shown)
 
     def __repr__(self) -> str:
         return f"PostgresLeaseStore({self._connections.shown!r})"
@@ -201,17 +201,17 @@ def _named_row(row: Iterable[Any]) -> _Named:
     return scope, key, session, fence
 
 
-def _leases(scope: str, asked: Iterable[str], rows: Iterable[Row]) -> list[Lease]:
+def _leases(scope: str, keys: Iterable[str], rows: Iterable[Row]) -> list[Lease]:
     held = {key: Lease(scope, key, LeaseSession(*session), fence) for key, fence, *session in rows}
-    return [held[key] for key in asked if key in held]
+    return [held[key] for key in keys if key in held]
 
 
 def _without_end(leases: Sequence[Lease]) -> bool:
     return any(lease.session.duration is None for lease in leases)
 
 
-def _durable(wanted: bool) -> str:
-    return "on" if wanted else "off"
+def _durable(is_durable: bool) -> str:
+    return "on" if is_durable else "off"
 
 
 def open_postgres_leases(url: str, base: Path, timeout: float) -> PostgresLeaseStore:

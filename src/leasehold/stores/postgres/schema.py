@@ -67,7 +67,7 @@ LEASES = Component(
 )
 
 
-class Schema:
+class PostgresSchema:
     """The tables of one component in one database."""
 
     def __init__(self, component: Component, shown: str) -> None:

@@ -34,7 +34,7 @@ from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.checkpoint_data import data_text, with_data
 from leasehold.stores.names import check_group, check_name, check_records, legible
 from leasehold.stores.postgres import statements as sql
-from leasehold.stores.postgres.schema import STORES, Schema
+from leasehold.stores.postgres.schema import STORES, PostgresSchema
 from leasehold.stores.readable import listing, read
 from leasehold.stores.rules import raised, refusal
 from leasehold.stores.server_clock import brought_back, is_ahead
@@ -57,7 +57,7 @@ class PostgresStore:
             lambda connection: self._schema.prepare(connection),
             errors=Errors(gone=lambda shown, _: gone(shown)),
         )
-        self._schema = Schema(STORES, self._connections.shown)
+        self._schema = PostgresSchema(STORES, self._connections.shown)
         self._skipped = Skipped(self._connections.shown)
 
     def __repr__(self) -> str:

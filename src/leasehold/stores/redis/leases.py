@@ -195,11 +195,11 @@ class RedisLeaseStore:
         check_keys(scope, keys)
         return [status.lease for status in self._statuses(how, scope, list(dict.fromkeys(keys)))] if keys else []
 
-    def _statuses(self, how: str, scope: str, asked: Sequence[str]) -> list[LeaseStatus]:
-        answer: Iterable[tuple[int, str, str, str, str]] = self._server.call(lua.HELD, self._of(scope), [how, *asked])
+    def _statuses(self, how: str, scope: str, keys: Sequence[str]) -> list[LeaseStatus]:
+        answer: Iterable[tuple[int, str, str, str, str]] = self._server.call(lua.HELD, self._of(scope), [how, *keys])
         return [
             LeaseStatus(
-                Lease(scope, asked[number], LeaseSession(legible(id_), *_owner_and_duration(session)), int(fence)),
+                Lease(scope, keys[number], LeaseSession(legible(id_), *_owner_and_duration(session)), int(fence)),
                 int(left) / 1e6 if left else None,
             )
             for number, fence, id_, session, left in answer

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leasehold.stores.sqlite.schema import Schema
+from leasehold.stores.sqlite.schema import SqliteSchema
 from leasehold.stores.table_versions import Component
 
-SCHEMA = Schema(
+SCHEMA = SqliteSchema(
     Component(
         "stores",
         3,

@@ -39,10 +39,10 @@ from leasehold.stores.lease_rules import (
     check_owner,
     owner_of,
 )
-from leasehold.stores.sqlite.schema import Schema, as_it_is
+from leasehold.stores.sqlite.schema import SqliteSchema, as_it_is
 from leasehold.stores.table_versions import Component
 
-SCHEMA = Schema(
+SCHEMA = SqliteSchema(
     Component(
         "leases",
         1,
@@ -289,7 +289,7 @@ def _holders(connection: sqlite3.Connection, time: _Time, scope: str, keys: Sequ
 
 
 def _held_among(
-    leases: Sequence[Lease], connection: sqlite3.Connection, statement: str, given: Mapping[str, str | float]
+    leases: Sequence[Lease], connection: sqlite3.Connection, statement: str, parameters: Mapping[str, str | float]
 ) -> list[Lease]:
     """Run a statement on all leases, one run for all that were acquired together; return those that it met."""
     together: dict[tuple[str, str, int], list[str]] = defaultdict(list)
@@ -298,7 +298,7 @@ def _held_among(
     met: dict[tuple[str, str, int], list[tuple[str]]] = {}
     for group, keys in together.items():
         scope, session_id, fence = group
-        values = {"scope": scope, "id": session_id, "fence": fence, "keys": _json(keys), **given}
+        values = {"scope": scope, "id": session_id, "fence": fence, "keys": _json(keys), **parameters}
         met[group] = connection.execute(statement, values).fetchall()
     if sum(map(len, met.values())) == len(leases):
         return list(leases)

@@ -25,7 +25,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS leasehold_schema (component TEXT PRIMARY KE
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class SqliteSchema:
     """The tables of one component in a file."""
 
     component: Component

@@ -38,11 +38,11 @@ def _queue_options(command: Callable[..., object]) -> Any:
 
     @functools.wraps(command)
     def collecting(
-        queues: tuple[str, ...], session_queues: tuple[str, ...], topics: tuple[str, ...], **given: Any
+        queues: tuple[str, ...], session_queues: tuple[str, ...], topics: tuple[str, ...], **arguments: Any
     ) -> object:
-        named = {name: given.pop(name) for name in ("lock_duration", "max_delivery_count", "duplicate_window")}
+        named = {name: arguments.pop(name) for name in ("lock_duration", "max_delivery_count", "duplicate_window")}
         settings = {name: value for name, value in named.items() if value is not None}
-        return command(asked=_Asked(queues, session_queues, topics, settings), **given)
+        return command(request=_Asked(queues, session_queues, topics, settings), **arguments)
 
     decorated: Any = collecting
     for option in reversed(
@@ -85,7 +85,7 @@ def serve(
     host: str,
     port: int,
     name: str | None,
-    asked: _Asked,
+    request: _Asked,
     output: Output,
 ) -> None:
     """Serve an embedded log, or queues, to Azure's clients.
@@ -111,8 +111,8 @@ def serve(
     if url.startswith("servicebus://"):
         if name is not None:
             raise ConfigError("--name", name, "queues have names of their own", "Use --queue")
-        _serve_queues(url, host, port, asked, output)
-    elif asked != _Asked():
+        _serve_queues(url, host, port, request, output)
+    elif request != _Asked():
         raise ConfigError("URL", url, "queues are in servicebus:///PATH, and a log has none", "Name such a file")
     else:
         _serve_log(url, host, port, name, output)
@@ -143,13 +143,13 @@ def _serve_log(url: str, host: str, port: int, name: str | None, output: Output)
         threading.Event().wait()
 
 
-def _serve_queues(url: str, host: str, port: int, asked: _Asked, output: Output) -> None:
+def _serve_queues(url: str, host: str, port: int, request: _Asked, output: Output) -> None:
     from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer, TopicSettings
 
     path = local_file_of(url, Path.cwd(), "URL")
-    plain, sessions = QueueSettings(**asked.settings), QueueSettings(**asked.settings, requires_session=True)
+    plain, sessions = QueueSettings(**request.settings), QueueSettings(**request.settings, requires_session=True)
     topics: dict[str, dict[str, QueueSettings]] = {}
-    for each in asked.topics:
+    for each in request.topics:
         topic, _, subscription = each.rpartition("/")
         if not topic:
             raise ConfigError("--topic", each, "TOPIC/SUBSCRIPTION", "Name the subscription behind the topic")
@@ -157,7 +157,7 @@ def _serve_queues(url: str, host: str, port: int, asked: _Asked, output: Output)
     if not is_loopback(host):
         output.note(_REACHED.format(host=host, what="message"))
     server = ServiceBusServer(
-        {**dict.fromkeys(asked.queues, plain), **dict.fromkeys(asked.session_queues, sessions)},
+        {**dict.fromkeys(request.queues, plain), **dict.fromkeys(request.session_queues, sessions)},
         {name: TopicSettings(subscriptions) for name, subscriptions in topics.items()},
         path=path,
         host=host,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from leasehold.cli.output import Column, Output, Result, Table, output_option
+from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
 from leasehold.config import STRATEGY_NAMES
 from leasehold.errors import ConfigError, LeaseholdError
 
@@ -175,7 +175,7 @@ def _measure(
     if svg is not None:
         description = f"{partitions} partitions, {processors} processors, strategy {strategy}, seed {seed}"
         _write(svg, draw(measured.history, f"Ownership over time: {scenario}", description, measured.ended), output)
-    output.show(Result(facts={"seed": seed}, table=Table("scenarios", COLUMNS, [row])))
+    output.show(Result(facts={"seed": seed}, table=ResultTable("scenarios", COLUMNS, [row])))
 
 
 def _write(path: Path, text: str, output: Output) -> None:

@@ -152,9 +152,9 @@ class Judge:
             if not same or record.owner_id != who.id:
                 self.fail(Rule.NOT_ITS_OWN, f"{who} renews {record.partition} of {earlier}")
 
-    def relinquished(self, who: Process, before: Mapping[str, Ownership | None], given: Sequence[Ownership]) -> None:
+    def relinquished(self, who: Process, before: Mapping[str, Ownership | None], records: Sequence[Ownership]) -> None:
         """Records were relinquished."""
-        for record in given:
+        for record in records:
             partition, earlier = record.partition, before[record.partition]
             if earlier is None or (earlier.owner_id, earlier.owner_level) != (who.id, record.owner_level):
                 self.fail(Rule.NOT_ITS_OWN, f"{who} gives up {partition}, which is {earlier}")

@@ -111,9 +111,9 @@ class StorePort:
         return self._world.network.request(self._who, "checkpoints", "list_checkpoints", [lambda _: action(group)])[0]
 
     def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
-        def action(some: Sequence[Checkpoint]) -> list[Checkpoint]:
-            standing = self._world.checkpoints.raise_owner_level(some)
-            self._world.judge.announced(some, standing)
+        def action(records: Sequence[Checkpoint]) -> list[Checkpoint]:
+            standing = self._world.checkpoints.raise_owner_level(records)
+            self._world.judge.announced(records, standing)
             return standing
 
         return self._write("raise_owner_level", action, starts)
@@ -126,9 +126,9 @@ class StorePort:
     ) -> list[T]:
         store = self._world.checkpoints
 
-        def land(some: list[Checkpoint], landing: Landing) -> list[T]:
-            before = {record.partition: store.checkpoint(record.partition) for record in some}
-            answer = action(some)
+        def land(records: list[Checkpoint], landing: Landing) -> list[T]:
+            before = {record.partition: store.checkpoint(record.partition) for record in records}
+            answer = action(records)
             self._world.judge.checkpointed(before, {partition: store.checkpoint(partition) for partition in before})
             return answer
 

@@ -112,7 +112,7 @@ class Scheduler:
         self._count += 1
         heapq.heappush(self._queue, (max(when, self.now), self._count, item))
 
-    def _drive(self, mine: _Carrier, *, waits: bool) -> None:
+    def _drive(self, own_carrier: _Carrier, *, waits: bool) -> None:
         """Run what comes next in this thread, until its own wait is over or there is no more for it to do."""
         while not self._ended:
             if not self._queue:
@@ -126,9 +126,9 @@ class Scheduler:
             self.now = when
             if item.carrier is not None:
                 del self._waiting[item.carrier]
-                if item.carrier is mine:
+                if item.carrier is own_carrier:
                     return
-                self._switch(mine, item.carrier, waits=waits)
+                self._switch(own_carrier, item.carrier, waits=waits)
                 return
             if party is None:
                 self._run(item)
@@ -137,13 +137,13 @@ class Scheduler:
             elif waits:
                 carrier = self._spare()
                 carrier.action, carrier.party = item.action, party
-                self._switch(mine, carrier, waits=True)
+                self._switch(own_carrier, carrier, waits=True)
                 return
             else:
-                mine.party = party
+                own_carrier.party = party
                 self._run(item)
         if not self._unwinding:
-            self._stop(mine, waits=waits)
+            self._stop(own_carrier, waits=waits)
 
     def _run(self, item: _Item) -> None:
         try:
@@ -169,19 +169,19 @@ class Scheduler:
             self._error = error
         self._ended = True
 
-    def _switch(self, mine: _Carrier, to: _Carrier, *, waits: bool) -> None:
+    def _switch(self, own_carrier: _Carrier, to: _Carrier, *, waits: bool) -> None:
         if not waits:
-            self._idle.append(mine)
+            self._idle.append(own_carrier)
         to.baton.release()
-        mine.baton.acquire()
+        own_carrier.baton.acquire()
 
-    def _stop(self, mine: _Carrier, *, waits: bool) -> None:
+    def _stop(self, own_carrier: _Carrier, *, waits: bool) -> None:
         """Let `run` go on, which unwinds all threads one after another."""
         if not waits:
-            self._idle.append(mine)
+            self._idle.append(own_carrier)
         self._unwinding = True
         self._over.release()
-        mine.baton.acquire()
+        own_carrier.baton.acquire()
 
     def _spare(self) -> _Carrier:
         if self._idle:
@@ -191,13 +191,13 @@ class Scheduler:
         carrier.thread.start()
         return carrier
 
-    def _carry(self, mine: _Carrier) -> None:
+    def _carry(self, own_carrier: _Carrier) -> None:
         """What each thread does: an activity, then whatever comes next, until the end."""
-        self._local.carrier = mine
-        mine.baton.acquire()
+        self._local.carrier = own_carrier
+        own_carrier.baton.acquire()
         while not self._unwinding:
-            if mine.action is not None:
-                action, mine.action = mine.action, None
-                self._run(_Item(action, mine.party))
+            if own_carrier.action is not None:
+                action, own_carrier.action = own_carrier.action, None
+                self._run(_Item(action, own_carrier.party))
             if not self._unwinding:
-                self._drive(mine, waits=False)
+                self._drive(own_carrier, waits=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from leasehold.errors import OwnerLevelWentBack
-from leasehold.sinks.rules.fence import Lane, Plan, Range, Watermark, check_disputes, judge, plan
+from leasehold.sinks.rules.fence import FencePlan, Lane, Range, Watermark, check_disputes, judge, plan
 
 
 class SimulatedSink:
@@ -40,7 +40,7 @@ class SimulatedSink:
                 self._effect(admission.range.partition, first, admission.range.last)
         self.watermarks.update(planned.watermarks)
 
-    def plan(self, ranges: Sequence[Range]) -> Plan:
+    def plan(self, ranges: Sequence[Range]) -> FencePlan:
         """What the fence says."""
         return plan(self.watermarks, ranges)
 

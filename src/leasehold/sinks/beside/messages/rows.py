@@ -10,7 +10,7 @@ from leasehold.errors import ConfigError
 from leasehold.sinks.beside.messages.names import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.rules.rejected import Rejected
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 
 FORGOTTEN_AT_ONCE = 10
 """Messages that are forgotten with each one that is applied."""

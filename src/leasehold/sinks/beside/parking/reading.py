@@ -17,7 +17,7 @@ from leasehold.sinks.beside.kept_values import as_bytes, as_text, count, seconds
 from leasehold.sinks.beside.keys import key_of
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 
 logger = logging.getLogger(__name__)
 

@@ -218,7 +218,7 @@ def drop(session: Session, events: Collection[EventId], reason: str, now: float)
         **values,
     )
     gone = [
-        dropping.Gone(EventId(*event), 0, as_text(error), time_text(at if 0 <= at <= now else now))
+        dropping.Removal(EventId(*event), 0, as_text(error), time_text(at if 0 <= at <= now else now))
         for *event, error, at in found
     ]
     dropping.note(session, gone, reason, now)

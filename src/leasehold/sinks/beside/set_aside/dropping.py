@@ -16,7 +16,7 @@ DROPPED = "leasehold_dropped"
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class Removal:
     """What was removed: why and when (as text) it was set aside."""
 
     event: EventId
@@ -25,7 +25,7 @@ class Gone:
     rejected_at: str
 
 
-def note(session: Session, gone: Sequence[Gone], reason: str, now: float) -> None:
+def note(session: Session, gone: Sequence[Removal], reason: str, now: float) -> None:
     """Note what was dropped for this reason. The table is there."""
     session.many(
         f"INSERT INTO {session.of(DROPPED)} (pipeline, entity_table, hub, partition, sequence_number, place, reason, "

@@ -110,7 +110,7 @@ class KeptRejectedRows:
             transaction.need(DROPPED)
             transaction.lock_partitions({(row.event.hub, row.event.partition) for row in rows})
             there = remove(transaction.session, rows)
-            gone = [dropping.Gone(row.event, row.place, row.reason, row.rejected_at) for row in there]
+            gone = [dropping.Removal(row.event, row.place, row.reason, row.rejected_at) for row in there]
             dropping.note(transaction.session, gone, reason, self._access.wall())
             return len(there)
 
@@ -186,9 +186,9 @@ class _Retry:
             found[row.event].append(row)
         return found
 
-    def replace(self, tried: Sequence[RejectedRow], left: Sequence[Rejected]) -> None:
+    def replace(self, tried: Sequence[RejectedRow], failures: Sequence[Rejected]) -> None:
         remove(self._session, tried)
-        self._transaction.set_aside(left, self._now)
+        self._transaction.set_aside(failures, self._now)
 
 
 def _where(session: Session, selection: Selection, after: EventId | None = None) -> tuple[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from leasehold.sinks.rules.batch import OrderValue
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 
 
 class ParksAgain(Protocol):

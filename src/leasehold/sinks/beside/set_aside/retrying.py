@@ -41,7 +41,7 @@ def choose(
     arrangement: Arrangement,
     parsed: int,
     events: Collection[EventId],
-    found: Found,
+    rejected_rows: Found,
     marks: Mapping[Lane, Watermark],
     *,
     append: bool,
@@ -55,7 +55,7 @@ def choose(
     places: dict[EventId, Sequence[int]] = {}
     counts: Counter[str] = Counter()
     for event in sorted(set(events)):
-        there = found.get(event)
+        there = rejected_rows.get(event)
         mark = marks.get((event.hub, event.partition))
         if not there:
             counts["gone"] += 1
@@ -89,14 +89,14 @@ def choose(
 FORGOTTEN = "what is known of its key may have been cleared, so nobody can say whether a later event has been applied"
 
 
-def without_doubtful(content: Content, known: Collection[Key], cleared: Mapping[Lane, int]) -> Content:
+def without_doubtful(content: Content, keys: Collection[Key], cleared: Mapping[Lane, int]) -> Content:
     """Rule 2, where memories are cleared (`forgetting`): a row of a key that is not known, at or below the place up to
     which memories were cleared, cannot be judged. It stays rejected."""
     rows = content.rows
     doubtful = {
         index
         for index, (key, lane, number) in enumerate(zip(rows.keys, rows.lanes, rows.numbers, strict=True))
-        if number <= cleared.get(lane, -1) and key not in known
+        if number <= cleared.get(lane, -1) and key not in keys
     }
     if not doubtful:
         return content
@@ -111,14 +111,14 @@ def without_doubtful(content: Content, known: Collection[Key], cleared: Mapping[
     )
 
 
-def left_behind(choice: Choice, found: Found, rejected: Sequence[Rejected], *, append: bool) -> list[Rejected]:
+def left_behind(choice: Choice, rejected_rows: Found, rejected: Sequence[Rejected], *, append: bool) -> list[Rejected]:
     """Rule 5: what stays rejected of the events that were tried, where `rejected` are the rows that failed again."""
     by_event: dict[EventId, list[Rejected]] = {}
     for row in rejected:
         by_event.setdefault(EventId(row.hub, row.partition, row.sequence_number), []).append(row)
     left: list[Rejected] = []
     for event, rows in by_event.items():
-        whole = [row for row in found[event] if row.source is not None]
+        whole = [row for row in rejected_rows[event] if row.source is not None]
         if whole and not (append and choice.made[event]):
             first = whole[0]
             its = (event.hub, event.partition, event.sequence_number)

@@ -1,8 +1,8 @@
 """Trying rejected events again: what happens in the transaction, in which order, whatever the database.
 
-Owns this order; the rules are in `set_aside` and `retrying`, and a database brings a `Retry`. First the watermarks of
-the events' partitions are locked, then their rejected rows, so that nobody else reads, tries or drops them meanwhile;
-only then is read how far the table has come and what is known of keys. Does no I/O of its own.
+Owns this order; the rules are in `set_aside` and `retrying`, and a database brings a `RetryOfRejected`. First the
+watermarks of the events' partitions are locked, then their rejected rows, so that nobody else reads, tries or drops
+them meanwhile; only then is read how far the table has come and what is known of keys. Does no I/O of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.remembered_order import TableOrder, check_order, order_of
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.transactions import RemembersIdentities
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Tried:
     rejected: Sequence[Rejected]
 
 
-class Retry(RemembersIdentities, Protocol):
+class RetryOfRejected(RemembersIdentities, Protocol):
     """What a database does in the transaction of a retry."""
 
     def fit(self, schema: pa.Schema) -> None:
@@ -63,13 +63,13 @@ class Retry(RemembersIdentities, Protocol):
         """Write the rows that are kept and the memory of their keys, by rule 2."""
         ...
 
-    def replace(self, tried: Sequence[RejectedRow], left: Sequence[Rejected]) -> None:
+    def replace(self, tried: Sequence[RejectedRow], failures: Sequence[Rejected]) -> None:
         """Remove the rejected rows of what was tried, and set aside what is left."""
         ...
 
 
 def try_again(
-    transaction: Retry, spec: TableSpec, batch: Batch, events: Collection[EventId], now: float
+    transaction: RetryOfRejected, spec: TableSpec, batch: Batch, events: Collection[EventId], now: float
 ) -> RetryResult:
     """Bring what the transform makes of rejected events into the table: see `RejectedRows.retry`. `now`: since 1970."""
     append = not spec.keys

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from leasehold.sinks.rules.fence import Lane, Plan, Watermark
+from leasehold.sinks.rules.fence import FencePlan, Lane, Watermark
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.sinks.transactions import WritesBeside
 
@@ -24,7 +24,7 @@ class NotesToPass:
     def __init__(self) -> None:
         self._none: dict[Lane, int] = {}
 
-    def of(self, transaction: WritesBeside, stored: Mapping[Lane, Watermark], plan: Plan) -> list[SkipNote]:
+    def of(self, transaction: WritesBeside, stored: Mapping[Lane, Watermark], plan: FencePlan) -> list[SkipNote]:
         """The notes of the events that the watermarks pass by this plan; `stored` are those from before it."""
         changes = {lane: stored.get(lane, Watermark()).changes for lane in plan.watermarks}
         unsure = {lane: _END for lane, count in changes.items() if self._none.get(lane) != count}
@@ -36,6 +36,6 @@ class NotesToPass:
         return [note for note in found if _is_passed(note, stored, plan)]
 
 
-def _is_passed(note: SkipNote, stored: Mapping[Lane, Watermark], plan: Plan) -> bool:
+def _is_passed(note: SkipNote, stored: Mapping[Lane, Watermark], plan: FencePlan) -> bool:
     before = stored.get(note.lane, Watermark())
     return before.sequence_number < note.sequence_number <= plan.watermarks[note.lane].sequence_number

@@ -48,7 +48,7 @@ from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.features import ALL, COMPARISON, CONTENTS, EVOLUTION
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange, TableSpec
 from leasehold_testkit.contracts.sinks.fixtures import (
     APPEND,
     HUB,

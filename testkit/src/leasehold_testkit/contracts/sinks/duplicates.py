@@ -23,7 +23,7 @@ from leasehold.sinks.features import DUPLICATES, REJECTED
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, asked, batch, read
 from leasehold_testkit.contracts.sinks.rejected import event
 
@@ -43,7 +43,7 @@ class Sent(NamedTuple):
     partition: str = "0"
 
 
-def known_by(some: Batch, *sent: Sent, expression: str = "id") -> Batch:
+def known_by(batch: Batch, *sent: Sent, expression: str = "id") -> Batch:
     """The batch with the identities of these events."""
     rows = pa.table(
         {
@@ -56,7 +56,7 @@ def known_by(some: Batch, *sent: Sent, expression: str = "id") -> Batch:
             ),
         }
     )
-    return replace(some, identities=Identities(rows, expression, WINDOW))
+    return replace(batch, identities=Identities(rows, expression, WINDOW))
 
 
 class DuplicatesContract(SinkFixtures):

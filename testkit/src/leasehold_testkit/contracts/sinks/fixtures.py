@@ -12,7 +12,7 @@ from leasehold.model import EventRange
 from leasehold.sinks.base import Sink, SinkFeature
 from leasehold.sinks.features import offered
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 
 P = TypeVar("P")
 
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     gone: bool = False
 
 
-def table_of(rows: Sequence[Row], **others: pa.Array) -> pa.Table:
+def table_of(rows: Sequence[Row], **other_columns: pa.Array) -> pa.Table:
     """The rows as the transform would give them, and columns of the fence."""
     return pa.table(
         {
@@ -44,7 +44,7 @@ def table_of(rows: Sequence[Row], **others: pa.Array) -> pa.Table:
             "partition": pa.array([row.partition for row in rows], pa.string()),
             "sequenceNumber": pa.array([row.number for row in rows], pa.int64()),
             "ownerLevel": pa.array([row.level for row in rows], pa.int64()),
-            **others,
+            **other_columns,
         }
     )
 

@@ -19,7 +19,7 @@ from leasehold.sinks.beside.forgetting import Cleared, Forgets, Forgotten, Reten
 from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
 from leasehold.sinks.features import FORGETTING, REJECTED
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, asked, batch
 from leasehold_testkit.contracts.sinks.rejected import event, rows_of
 

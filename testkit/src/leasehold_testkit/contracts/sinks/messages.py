@@ -19,7 +19,7 @@ from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.messages.contract import MessageChange, MessageName, MessageOutcome, SentAs
 from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.features import MESSAGES
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold_testkit.contracts.sinks.fixtures import UPSERT, Row, SinkFixtures, asked, batch
 
 Open = Callable[[TableSpec], Sink]
@@ -32,13 +32,13 @@ def message(number: int, *, queue: str = "shop/orders", enqueued: float = 0.0) -
     return MessageName(queue, f"{number}@{enqueued}", number, enqueued)
 
 
-def change(number: int, entity: str, version: int, value: int | None, **others: Any) -> MessageChange:
+def change(number: int, entity: str, version: int, value: int | None, **options: Any) -> MessageChange:
     state = None if value is None else {"entity": entity, "value": value}
-    return MessageChange(message(number), (entity,), version, state, **others)
+    return MessageChange(message(number), (entity,), version, state, **options)
 
 
-def parked(number: int, entity: str, *, queue: str = "shop/orders", **others: Any) -> ParkedMessage:
-    return ParkedMessage(message(number, queue=queue), (entity,), b"body", "about", **others)
+def parked(number: int, entity: str, *, queue: str = "shop/orders", **options: Any) -> ParkedMessage:
+    return ParkedMessage(message(number, queue=queue), (entity,), b"body", "about", **options)
 
 
 class MessagesContract(SinkFixtures):

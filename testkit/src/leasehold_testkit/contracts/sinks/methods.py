@@ -30,8 +30,8 @@ def _members(protocol: type) -> Iterator[tuple[str, object]]:
                     yield name, member
 
 
-def _takes(own: inspect.Signature, wanted: Sequence[inspect.Parameter]) -> bool:
-    for given in (wanted, [one for one in wanted if one.default is one.empty]):
+def _takes(own: inspect.Signature, parameters: Sequence[inspect.Parameter]) -> bool:
+    for given in (parameters, [one for one in parameters if one.default is one.empty]):
         named = {one.name: None for one in given if one.kind is one.KEYWORD_ONLY}
         try:
             own.bind(*(None for one in given if one.name not in named), **named)

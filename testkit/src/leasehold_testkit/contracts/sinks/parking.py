@@ -18,7 +18,7 @@ from leasehold.sinks.features import PARKING, REJECTED
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, asked, batch, read
 
 Open = Callable[[TableSpec], Sink]
@@ -34,9 +34,9 @@ def waiting(number: int, entity: str = "a", **more: Any) -> ParkedEvent:
     return ParkedEvent((entity,), b"\0\xff%d" % number, number, 7.25 + number, **said)
 
 
-def parks(its: Batch, put: Sequence[ParkedEvent] = (), removed: Sequence[int] = (), **more: Any) -> Batch:
+def parks(batch: Batch, put: Sequence[ParkedEvent] = (), removed: Sequence[int] = (), **more: Any) -> Batch:
     """The batch with what it changes among the parked events of partition 0."""
-    return replace(its, parking=Parking(HUB, "0", put, removed, **more))
+    return replace(batch, parking=Parking(HUB, "0", put, removed, **more))
 
 
 class ParkingContract(SinkFixtures):

@@ -18,7 +18,7 @@ from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, Ret
 from leasehold.sinks.features import REJECTED
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold_testkit.contracts.sinks.fixtures import (
     APPEND,
     HUB,
@@ -52,11 +52,11 @@ def listed(sink: Sink) -> list[tuple[str, int, int, str]]:
     return [(row.event.partition, row.event.sequence_number, row.place, row.reason) for row in found]
 
 
-def with_null_keys(some: Batch, *places: int) -> Batch:
+def with_null_keys(batch: Batch, *places: int) -> Batch:
     """The batch with no key in these rows, which no table with keys can store."""
-    column = some.rows["entity"].to_pylist()
+    column = batch.rows["entity"].to_pylist()
     keys = [None if place in places else value for place, value in enumerate(column)]
-    return replace(some, rows=some.rows.set_column(0, "entity", pa.array(keys, pa.string())))
+    return replace(batch, rows=batch.rows.set_column(0, "entity", pa.array(keys, pa.string())))
 
 
 class RejectedContract(SinkFixtures):
@@ -280,11 +280,11 @@ class RejectedContract(SinkFixtures):
         assert contents() == sorted([*(("r", n) for n in numbers), *(("b", n) for n in range(20, 40))])
 
 
-def not_text(some: Batch, *places: int) -> Batch:
+def not_text(batch: Batch, *places: int) -> Batch:
     """The batch with values of `entity` that are not UTF-8 in these rows, which no table can store as text."""
-    values = [value.encode() for value in some.rows["entity"].to_pylist()]
+    values = [value.encode() for value in batch.rows["entity"].to_pylist()]
     for place in places:
         values[place] = b"\xff"
     column = pa.array(values, pa.binary())
     text = pa.StringArray.from_buffers(len(column), *column.buffers()[1:])
-    return replace(some, rows=some.rows.set_column(0, "entity", text))
+    return replace(batch, rows=batch.rows.set_column(0, "entity", text))

@@ -22,7 +22,7 @@ from leasehold.sinks.features import DUPLICATES, FORGETTING, REJECTED, SKIPPING
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.skipping import SkipNote
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, asked, batch, read
 
 Open = Callable[[TableSpec], Sink]

@@ -21,7 +21,7 @@ from leasehold.sinks.base import Sink
 from leasehold.sinks.features import FORGETTING, REJECTED, STATES
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, asked, batch, read, table_of
 from leasehold_testkit.contracts.sinks.rejected import event
 

@@ -52,9 +52,9 @@ def groups_alike(words: Sequence[str] = WORDS) -> list[ConsumerGroup]:
     return [ConsumerGroup(f"{mark}{one}", two, three) for one, two, three in itertools.product(words, repeat=3)]
 
 
-def same(some: Iterable[Hashable], others: Iterable[Hashable]) -> bool:
+def same(first: Iterable[Hashable], second: Iterable[Hashable]) -> bool:
     """Whether both hold the same, in whatever order."""
-    return Counter(some) == Counter(others)
+    return Counter(first) == Counter(second)
 
 
 def at_once(jobs: Sequence[Callable[[], T]]) -> list[T]:

@@ -249,8 +249,8 @@ def use_ownership(
         known.update({one.partition: one for one in won or ()})
 
     def look() -> None:
-        def answers(found: dict[str, Ownership]) -> Iterable[tuple[str, RecordAction]]:
-            records = {p: Record(one.etag, one.owner_id, one.owner_level) for p, one in found.items()}
+        def answers(records_found: dict[str, Ownership]) -> Iterable[tuple[str, RecordAction]]:
+            records = {p: Record(one.etag, one.owner_id, one.owner_level) for p, one in records_found.items()}
             return [(p, Read(records.get(p, Record()))) for p in partitions]
 
         found = recorder.call(
@@ -328,8 +328,8 @@ def use_leases(
     def look(broken: bool = False) -> None:
         some, use = some_keys(), store.break_leases if broken else store.holders
 
-        def answers(found: list[Lease]) -> Iterable[tuple[str, LeaseAction]]:
-            there = {one.key: Look(one.session.id, one.fence, broken) for one in found}
+        def answers(leases: list[Lease]) -> Iterable[tuple[str, LeaseAction]]:
+            there = {one.key: Look(one.session.id, one.fence, broken) for one in leases}
             return [(key, there.get(key, Look(broken=broken))) for key in some]
 
         found = recorder.call(lambda: use(scope, some), [(key, Look(broken=broken)) for key in some], answers)

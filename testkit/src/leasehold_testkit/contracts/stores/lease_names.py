@@ -104,13 +104,13 @@ class LeaseNamesContract(LeaseFixtures):
         with pytest.raises(ConfigError, match=why):
             store.open_session(owner, session.duration)
 
-    @pytest.mark.parametrize("one", ["O77", "", b"O77"])
+    @pytest.mark.parametrize("key", ["O77", "", b"O77"])
     def test_one_key_in_place_of_a_list_is_refused(
-        self, store: LeaseStore, session: LeaseSession, scope: str, one: Any
+        self, store: LeaseStore, session: LeaseSession, scope: str, key: Any
     ) -> None:
         for call in (store.holders, store.break_leases, lambda *what: store.acquire(session, *what)):
             with pytest.raises(ConfigError, match=r"^keys = .*this is one key\. Put it into a list"):
-                call(scope, one)
+                call(scope, key)
         assert [one for one in store.holders(scope, ["O", "7"]) if one.session == session] == []
 
     def test_too_many_keys_in_one_call_are_refused(self, store: LeaseStore, session: LeaseSession, scope: str) -> None:

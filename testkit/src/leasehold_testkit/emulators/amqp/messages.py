@@ -150,13 +150,13 @@ def value_message(correlation_id: object, application: dict[str, object], value:
     )
 
 
-def _message(data: bytes, found: Sections, key: str | None) -> Message:
-    begin, end = found.bare
+def _message(data: bytes, sections: Sections, key: str | None) -> Message:
+    begin, end = sections.bare
     if begin == end:
         raise AmqpError(DECODE_ERROR, "a message without a body")
     return Message(data[begin:end], key)
 
 
-def _key(found: Sections) -> str | None:
-    key = found.annotations.get(_PARTITION_KEY)
+def _key(sections: Sections) -> str | None:
+    key = sections.annotations.get(_PARTITION_KEY)
     return key if type(key) is str else None

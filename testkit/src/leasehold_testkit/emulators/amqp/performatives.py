@@ -241,19 +241,19 @@ def encode_performative(performative: Performative) -> bytes:
     return encode(Described(ULong(performative.CODE), values))
 
 
-def _checked(kind: type[Performative], field: str, wanted: Any, value: Any) -> Any:
-    if wanted is Symbols:
+def _checked(kind: type[Performative], field: str, type_: Any, value: Any) -> Any:
+    if type_ is Symbols:
         if isinstance(value, Symbol):
             return [value]
         if isinstance(value, Array) and all(isinstance(item, Symbol) for item in value):
             return list(value)
-    elif wanted is object or type(value) is wanted:
+    elif type_ is object or type(value) is type_:
         return value
-    name = "symbol or array of symbols" if wanted is Symbols else wanted.__name__
+    name = "symbol or array of symbols" if type_ is Symbols else type_.__name__
     raise AmqpError(INVALID_FIELD, f"{kind.__name__}.{field} is a {name}, not a {type(value).__name__}")
 
 
-def _typed(wanted: Any, value: Any) -> Any:
-    if value is None or wanted is object:
+def _typed(type_: Any, value: Any) -> Any:
+    if value is None or type_ is object:
         return value
-    return Array(Symbol(item) for item in value) if wanted is Symbols else wanted(value)
+    return Array(Symbol(item) for item in value) if type_ is Symbols else type_(value)

@@ -142,19 +142,19 @@ class Sessions(Answers):
         if flow.echo:
             self._send(session, self._flow_of(session))
 
-    def _disposed(self, session: Session, said: Disposition) -> None:
+    def _disposed(self, session: Session, disposition: Disposition) -> None:
         """What a receiver says of deliveries. Those that it never had, or has settled, are passed over."""
-        if not said.role or (said.state is None and not said.settled):
+        if not disposition.role or (disposition.state is None and not disposition.settled):
             return
-        last = said.first if said.last is None else said.last
-        span = (last - said.first) & WRAP
+        last = disposition.first if disposition.last is None else disposition.last
+        span = (last - disposition.first) & WRAP
         if span < len(session.unsettled):
-            numbers = [(said.first + step) & WRAP for step in range(span + 1)]
+            numbers = [(disposition.first + step) & WRAP for step in range(span + 1)]
         else:
-            numbers = [number for number in session.unsettled if (number - said.first) & WRAP <= span]
+            numbers = [number for number in session.unsettled if (number - disposition.first) & WRAP <= span]
         found = tuple((number, *session.unsettled[number]) for number in numbers if number in session.unsettled)
         if found:
-            self._requests.append(Disposed(session, found, said.settled, said.state))
+            self._requests.append(Disposed(session, found, disposition.settled, disposition.state))
 
     def _transfer(self, session: Session, transfer: Transfer, payload: bytes) -> None:
         session.next_incoming_id = (session.next_incoming_id + 1) & WRAP

@@ -120,12 +120,12 @@ class LogBacked:
             raise KeyError(partition) from None
 
 
-def _beside(found: Sections) -> list[tuple[str, str]]:
+def _beside(sections: Sections) -> list[tuple[str, str]]:
     """What the log's own columns cannot keep of a message, as a property; nothing if there is nothing."""
-    typed = {key: value for key, value in found.application.items() if type(value) is not str and key != BESIDE}
-    if not typed and all(value is None for value in found.properties):
+    typed = {key: value for key, value in sections.application.items() if type(value) is not str and key != BESIDE}
+    if not typed and all(value is None for value in sections.properties):
         return []
-    return [(BESIDE, b64encode(encode([list(found.properties), typed])).decode())]
+    return [(BESIDE, b64encode(encode([list(sections.properties), typed])).decode())]
 
 
 def _message(body: bytes, properties: dict[str, str]) -> bytes:

@@ -34,9 +34,9 @@ async def answer(node: str, payload: bytes, hub_named: Callable[[str], HostedHub
     return _reply(message_id, 200, "OK", value)
 
 
-async def _described(asked: dict[Any, Any], hub_named: Callable[[str], HostedHub]) -> dict[str, object] | None:
-    name, kind = asked.get("name"), asked.get("type")
-    if asked.get("operation") != "READ" or kind not in (_HUB, _PARTITION) or not isinstance(name, str):
+async def _described(question: dict[Any, Any], hub_named: Callable[[str], HostedHub]) -> dict[str, object] | None:
+    name, kind = question.get("name"), question.get("type")
+    if question.get("operation") != "READ" or kind not in (_HUB, _PARTITION) or not isinstance(name, str):
         return None
     hosted = hub_named(name)
     if kind == _HUB:
@@ -49,7 +49,7 @@ async def _described(asked: dict[Any, Any], hub_named: Callable[[str], HostedHub
             "partition_ids": Array(ids),
             "georeplication_factor": Int(1),  # Go's client takes an answer without it for a broken one
         }
-    partition = str(asked.get("partition"))
+    partition = str(question.get("partition"))
     state = await hosted.state(partition)
     return {
         "name": name,

@@ -87,10 +87,10 @@ def content_of(payload: bytes) -> Content:
 
 
 def delivered(
-    content: Content, delivery_count: int, given: Mapping[str, object], of_delivery: Mapping[str, object] | None = None
+    content: Content, delivery_count: int, values: Mapping[str, object], of_delivery: Mapping[str, object] | None = None
 ) -> bytes:
-    """A message as a receiver gets it: with what the service has `given` it, and this delivery, as annotations."""
-    annotations = {**content.annotations, **{Symbol(name): value for name, value in given.items()}}
+    """A message as a receiver gets it: with the `values` of the service, and this delivery, as annotations."""
+    annotations = {**content.annotations, **{Symbol(name): value for name, value in values.items()}}
     delivery = {Symbol(name): value for name, value in (of_delivery or {}).items()}
     first = encode(Described(ULong(_DELIVERY), delivery)) if delivery else b""
     return _header(content, delivery_count) + first + _annotations(annotations) + content.bare
@@ -119,6 +119,6 @@ def _id(value: object) -> str | None:
     return value if value is None or type(value) is str else f"{type(value).__name__}:{value}"
 
 
-def _text(found: Sections) -> str | None:
-    group = _item(found.properties, _GROUP_ID)
+def _text(sections: Sections) -> str | None:
+    group = _item(sections.properties, _GROUP_ID)
     return group if type(group) is str else None

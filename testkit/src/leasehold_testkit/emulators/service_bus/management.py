@@ -83,9 +83,9 @@ class _Asking:
     """One request."""
 
     def __init__(
-        self, namespace: Namespace, entity: Entity, dead: bool, asked: Asked, holder: Holder, link: str | None
+        self, namespace: Namespace, entity: Entity, dead: bool, question: Asked, holder: Holder, link: str | None
     ) -> None:
-        self.namespace, self.entity, self.dead, self.asked = namespace, entity, dead, asked
+        self.namespace, self.entity, self.dead, self.asked = namespace, entity, dead, question
         self.holder, self.link = holder, link
 
     @property
@@ -249,15 +249,15 @@ _OPERATIONS: dict[str, Callable[[_Asking], Awaitable[Any]]] = {
 }
 
 
-def _session(asked: Asked) -> str:
-    session = _optional(asked, "session-id")
+def _session(question: Asked) -> str:
+    session = _optional(question, "session-id")
     if session is None:
         raise AmqpError(ARGUMENT_ERROR, "session-id names the session")
     return session
 
 
-def _optional(asked: Asked, name: str) -> str | None:
-    value = asked.get(name)
+def _optional(question: Asked, name: str) -> str | None:
+    value = question.get(name)
     return value if type(value) is str else None
 
 

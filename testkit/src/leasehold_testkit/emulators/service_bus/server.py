@@ -173,10 +173,10 @@ def _asked(queues: Mapping[str, QueueSettings], topics: Mapping[str, TopicSettin
     return found
 
 
-def _opened(asked: list[KeptEntity], kept: KeptQueues | None) -> dict[str, Entity]:
+def _opened(kept_entities: list[KeptEntity], kept: KeptQueues | None) -> dict[str, Entity]:
     """All entities, those of the file with what is in it, by their paths."""
     listed = {_path_of(each): each for each in (kept.open() if kept is not None else [])}
-    for each in asked:
+    for each in kept_entities:
         before = listed.get(_path_of(each))
         if before is not None and before.kind != each.kind:
             raise ConfigError("queues", each.name, f"it is a {before.kind} in the file", "Choose another name")

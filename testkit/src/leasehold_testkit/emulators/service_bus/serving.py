@@ -107,12 +107,12 @@ class QueueClient(Client[ServedQueue]):
         self._connection.accept(link, unsettled=_peek_lock(link))
         served.task = self._later(lambda: self._send_on(link, served, entity))
 
-    async def _send_session(self, link: Link, served: ServedQueue, entity: Entity, wanted: object) -> None:
+    async def _send_session(self, link: Link, served: ServedQueue, entity: Entity, session_id: object) -> None:
         """Wait for the session, attach the link to it, and send what is in it."""
         try:
-            lock = await self._session(link, served, entity, wanted)
+            lock = await self._session(link, served, entity, session_id)
         except AmqpError as error:
-            self._connection.refuse(link, error, echo=wanted is not None)
+            self._connection.refuse(link, error, echo=session_id is not None)
             self._lose(link)
             await self._flush()
             return
@@ -122,8 +122,8 @@ class QueueClient(Client[ServedQueue]):
         await self._flush()
         await self._send_on(link, served, entity)
 
-    async def _session(self, link: Link, served: ServedQueue, entity: Entity, wanted: object) -> SessionLock:
-        if not isinstance(wanted, str | None):
+    async def _session(self, link: Link, served: ServedQueue, entity: Entity, session_id: object) -> SessionLock:
+        if not isinstance(session_id, str | None):
             raise AmqpError(INVALID_FIELD, f"{_SESSION_FILTER} is a text, or null for the next free session")
         asked = (link.asked.properties or {}).get(_TIMEOUT)
         patience = asked / 1_000 if isinstance(asked, int) and asked > 0 else _PATIENCE
@@ -132,7 +132,9 @@ class QueueClient(Client[ServedQueue]):
             async with asyncio.timeout(min(patience, _LONGEST_PATIENCE)):
                 while True:
                     served.wake.clear()
-                    lock = await self._namespace.do(entity, lambda now: self._accept(link, served, entity, wanted, now))
+                    lock = await self._namespace.do(
+                        entity, lambda now: self._accept(link, served, entity, session_id, now)
+                    )
                     if lock is not None:
                         return lock
                     await served.wake.wait()
@@ -142,12 +144,12 @@ class QueueClient(Client[ServedQueue]):
             entity.waiting.discard(served.wake)
 
     def _accept(
-        self, link: Link, served: ServedQueue, entity: Entity, wanted: str | None, now: int
+        self, link: Link, served: ServedQueue, entity: Entity, session_id: str | None, now: int
     ) -> SessionLock | None:
         """Take a session for a link that is still there: whoever loses the link finds the session in `served`."""
         if link.state is not LinkState.ASKED:
             return None
-        lock = entity.locks.accept(wanted, link, now)
+        lock = entity.locks.accept(session_id, link, now)
         if lock is not None:
             served.session = lock.session
         return lock
@@ -225,10 +227,10 @@ class QueueClient(Client[ServedQueue]):
             await self._pause()
             found: list[QueuedMessage] = []
 
-            def receive(now: int, found: list[QueuedMessage] = found) -> None:
+            def receive(now: int, messages: list[QueuedMessage] = found) -> None:
                 if link.ready:
                     most = 1 if delete else min(link.credit, _MOST_AT_ONCE)  # what is deleted must not be taken back
-                    found += queue.receive(most, now, uuid4, delete=delete, session=served.session)
+                    messages += queue.receive(most, now, uuid4, delete=delete, session=served.session)
 
             try:
                 await self._namespace.do(entity, receive)
@@ -244,16 +246,16 @@ class QueueClient(Client[ServedQueue]):
                 await wake.wait()
             await self._flush()
 
-    def _send_found(self, link: Link, served: ServedQueue, entity: Entity, found: list[QueuedMessage]) -> None:
+    def _send_found(self, link: Link, served: ServedQueue, entity: Entity, messages: list[QueuedMessage]) -> None:
         """Send messages, and take those that were sent from the list."""
         until = held_until(entity, served.session)
-        while found and self._connection.send(link, payload_of(found[0], until), tag_of(found[0])):
-            del found[0]
+        while messages and self._connection.send(link, payload_of(messages[0], until), tag_of(messages[0])):
+            del messages[0]
 
-    def _release(self, served: ServedQueue, entity: Entity, found: list[QueuedMessage]) -> None:
+    def _release(self, served: ServedQueue, entity: Entity, messages: list[QueuedMessage]) -> None:
         """Give back what was locked and could not be sent."""
         queue = entity.queue(served.dead)
-        for message in found:
+        for message in messages:
             if message.lock is not None:
                 token = message.lock.token
                 self._namespace.later(entity, lambda now, token=token: queue.release(token, now))  # type: ignore[misc]

@@ -53,23 +53,23 @@ class SessionLocks:
         self._locks = {session: replace(lock, until=now) for session, lock in self._locks.items()}
         return len(self._locks)
 
-    def accept(self, wanted: str | None, holder: object, now: int) -> SessionLock | None:
+    def accept(self, session_id: str | None, holder: object, now: int) -> SessionLock | None:
         """Lock a session, the next free one if none is named; `None` where there is no free one now.
 
         Raises `AmqpError` for a named one that another holds.
         """
-        if wanted is not None and wanted in self._locks:
-            what = f"another receiver holds the session {wanted!r:.140} of {self._queue.name}"
+        if session_id is not None and session_id in self._locks:
+            what = f"another receiver holds the session {session_id!r:.140} of {self._queue.name}"
             raise AmqpError(SESSION_CANNOT_BE_LOCKED, what)
         self._queue.advance(now)
-        if wanted is None:
+        if session_id is None:
             free = {
                 number: session for session, number in self._queue.free_sessions().items() if session not in self._locks
             }
             if not free:
                 return None
-            wanted = free[min(free)]
-        lock = self._locks[wanted] = SessionLock(wanted, holder, now + self._queue.lock_millis)
+            session_id = free[min(free)]
+        lock = self._locks[session_id] = SessionLock(session_id, holder, now + self._queue.lock_millis)
         return lock
 
     def held(self, session: str, holder: object) -> SessionLock:

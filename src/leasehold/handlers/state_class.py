@@ -103,9 +103,9 @@ def _of_model(state: Any) -> StateForm:
         own = not getattr(state.__init__, "__pydantic_base_init__", False)
         validate = _by_name(state, aliased, validate, state.model_config, own=own)
 
-    def dump(made: Any) -> dict[str, Any]:
-        dumped: dict[str, Any] = made.model_dump(by_alias=False)
-        return dumped | {name: getattr(made, name) for name in taken if name not in dumped}
+    def dump(state: Any) -> dict[str, Any]:
+        dumped: dict[str, Any] = state.model_dump(by_alias=False)
+        return dumped | {name: getattr(state, name) for name in taken if name not in dumped}
 
     return StateForm(
         (*taken, *state.model_computed_fields),

@@ -23,16 +23,16 @@ from typing import Any
 from leasehold.errors import LeaseholdError
 from leasehold.processors.queues.content import ContentReader, Unfit, lease_key_of
 from leasehold.processors.queues.kept_leases import KeptLeases
-from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Result, Start
+from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, Start, TryResult
 from leasehold.processors.queues.parked import message_of, parked_of
 from leasehold.processors.queues.settings import BusyPolicy, QueueDelivery, pause
-from leasehold.processors.queues.work import Hold, Work
+from leasehold.processors.queues.work import EntityHold, Work
 from leasehold.runtime import Runtime
 from leasehold.sinks.beside.messages.parking import ParkedMessage, ParkedMessages
 
 logger = logging.getLogger(__name__)
 
-Report = Callable[[Start, HeldMessage | None, Result], None]
+Report = Callable[[Start, HeldMessage | None, TryResult], None]
 """Told of each try; of one at a parked message, or at an entity for its sake, without a message in hand."""
 
 
@@ -41,12 +41,12 @@ class _Turn:
     """One turn, and whom it reports to."""
 
     start: Start
-    lease: Hold
+    lease: EntityHold
     report: Report
     stopping: Callable[[], bool]
 
 
-class Turns:
+class MessageTurns:
     """What workers share. Used from any thread."""
 
     def __init__(
@@ -109,16 +109,16 @@ class Turns:
     def _busy(self, start: Start, report: Report) -> None:
         if self._settings.busy is BusyPolicy.PARK:
             for held in start.held:
-                result = self._parked(held, Result(Ending.BUSY))
+                result = self._parked(held, TryResult(Ending.BUSY))
                 report(start, held, result)
                 if not result.goes_on:
                     break
         elif start.held:
-            report(start, start.held[0], Result(Ending.BUSY))
+            report(start, start.held[0], TryResult(Ending.BUSY))
         if start.parked is not None:
-            report(start, None, Result(Ending.BUSY))
+            report(start, None, TryResult(Ending.BUSY))
 
-    def _ended(self, turn: _Turn, held: HeldMessage, result: Result) -> Result:
+    def _ended(self, turn: _Turn, held: HeldMessage, result: TryResult) -> TryResult:
         """What becomes of a message in hand that was tried; parked ones of its entity that are before it come first."""
         if result.ending is Ending.BEHIND and self._through_parked(turn, held.content.key, before=held):
             result = self._work.tried(held, turn.lease)
@@ -129,9 +129,9 @@ class Turns:
                 self._parking.remove(self._parked_of(held))
             except LeaseholdError as error:
                 return self._work.away(error)
-        return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
+        return TryResult(Ending.BUSY) if result.ending is Ending.BEHIND else result
 
-    def _is_last(self, held: HeldMessage, result: Result) -> bool:
+    def _is_last(self, held: HeldMessage, result: TryResult) -> bool:
         """Whether a message is going to be dead-lettered."""
         failed = result.ending is Ending.FAILED and held.delivery >= self._settings.max_deliveries
         return failed or result.ending is Ending.REJECTED
@@ -140,7 +140,7 @@ class Turns:
         message = held.message
         return parked_of(message, self._work.name_of(message), held.content.key)
 
-    def _parked(self, held: HeldMessage, result: Result) -> Result:
+    def _parked(self, held: HeldMessage, result: TryResult) -> TryResult:
         """Park a message in hand. One that has failed for the last time is left to be dead-lettered."""
         if self._is_last(held, result):
             return result
@@ -150,15 +150,15 @@ class Turns:
             if failed:
                 result = self._put_after(self._parking, parked, result)
                 return replace(result, ending=Ending.PARKED) if result.ending is Ending.FAILED else result
-            return Result(Ending.PARKED if self._parking.park(parked) else Ending.REPEATED)
+            return TryResult(Ending.PARKED if self._parking.park(parked) else Ending.REPEATED)
         except LeaseholdError as error:
             return self._work.away(error)
 
-    def _put_after(self, parking: ParkedMessages, parked: ParkedMessage, result: Result) -> Result:
+    def _put_after(self, parking: ParkedMessages, parked: ParkedMessage, result: TryResult) -> TryResult:
         """Keep a message after a try that failed, which `deliveries` counts; the result says for how long."""
         wait = pause(self._settings, parked.deliveries, self._rng) if result.after is None else result.after
         kept = parking.park(replace(parked, next_at=self._clock.wall() + wait, error=result.description))
-        return replace(result, after=wait) if kept else Result(Ending.REPEATED)
+        return replace(result, after=wait) if kept else TryResult(Ending.REPEATED)
 
     def _through_parked(self, turn: _Turn, key: tuple[Any, ...], *, before: HeldMessage | None) -> bool:
         """Try the entity's parked messages that come `before`, in their order; whether none of them is left."""
@@ -174,9 +174,9 @@ class Turns:
             return False
         return True
 
-    def _tried_each(self, turn: _Turn, parking: ParkedMessages, found: Sequence[ParkedMessage]) -> Iterator[bool]:
+    def _tried_each(self, turn: _Turn, parking: ParkedMessages, messages: Sequence[ParkedMessage]) -> Iterator[bool]:
         """Try parked messages one after the other; of each, whether the next one may follow."""
-        for parked in found:
+        for parked in messages:
             if turn.stopping() or parked.next_at > self._clock.wall():
                 yield False
                 return
@@ -184,7 +184,7 @@ class Turns:
             turn.report(turn.start, None, result)
             yield result.goes_on
 
-    def _tried_parked(self, parking: ParkedMessages, parked: ParkedMessage, lease: Hold) -> Result:
+    def _tried_parked(self, parking: ParkedMessages, parked: ParkedMessage, lease: EntityHold) -> TryResult:
         """One try at a parked message; what has become of it is in the sink then."""
         message = message_of(parked)
         content = self._reader.read(message)
@@ -202,11 +202,11 @@ class Turns:
             if delivery >= self._settings.max_deliveries:
                 return self._set_aside(parking, parked, f"{FAILED_REASON}: {result.description}")
             return self._put_after(parking, replace(parked, deliveries=delivery), result)
-        return Result(Ending.BUSY) if result.ending is Ending.BEHIND else result
+        return TryResult(Ending.BUSY) if result.ending is Ending.BEHIND else result
 
-    def _set_aside(self, parking: ParkedMessages, parked: ParkedMessage, reason: str) -> Result:
+    def _set_aside(self, parking: ParkedMessages, parked: ParkedMessage, reason: str) -> TryResult:
         name = parked.name
         if not parking.set_aside(parked, reason):
-            return Result(Ending.REPEATED)
+            return TryResult(Ending.REPEATED)
         logger.warning("message %d of %r is a rejected row: %s", name.sequence_number, parked.key, reason)
-        return Result(Ending.SET_ASIDE, description=reason)
+        return TryResult(Ending.SET_ASIDE, description=reason)

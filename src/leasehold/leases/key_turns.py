@@ -1,12 +1,12 @@
 """Whose turn it is to ask for a key: among those in one process strictly, between processes roughly.
 
-In a process, who wants a key queues up, and only the first of the queue asks the store (`Turns`). Between processes,
-who waits takes the place behind the holder: another lease, of a key that nobody else can name (`place_of`), which dies
-with its process as any lease does. Who has the place asks for the key; all others wait for the place. So that a process
-that takes a key again and again lets that one pass, it looks at the place once it has had the key for a while, and
-stands back if somebody is there (`Tenures`). What is left to chance: who of several gets the place, where the one whose
-time is nearest to its end asks most often (`lease_times.pause`), and that somebody who has just come finds the key free
-at that moment.
+In a process, who wants a key queues up, and only the first of the queue asks the store (`LeaseTurns`). Between
+processes, who waits takes the place behind the holder: another lease, of a key that nobody else can name (`place_of`),
+which dies with its process as any lease does. Who has the place asks for the key; all others wait for the place. So
+that a process that takes a key again and again lets that one pass, it looks at the place once it has had the key for a
+while, and stands back if somebody is there (`Tenures`). What is left to chance: who of several gets the place, where
+the one whose time is nearest to its end asks most often (`lease_times.pause`), and that somebody who has just come
+finds the key free at that moment.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def check_no_place(key: str) -> None:
         raise ConfigError("key", key, "begins with the character U+0002, which marks who waits", "Leave it out")
 
 
-class Turns:
+class LeaseTurns:
     """The queues of one process. Safe to use from any thread; `wake` is called from any thread, and must not wait."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Turns:
 class Turn:
     """A place in the queue for a key."""
 
-    def __init__(self, turns: Turns, key: str, wake: Callable[[], object]) -> None:
+    def __init__(self, turns: LeaseTurns, key: str, wake: Callable[[], object]) -> None:
         self._turns = turns
         self.key = key
         self.wake = wake

@@ -19,7 +19,7 @@ from leasehold.sinks.base import Compared
 from leasehold.sinks.beside import record
 from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.rules.remembered_order import check_spec
-from leasehold.sinks.rules.table import TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.shape import exists, fit
 from leasehold.sinks.sqlite.transaction import SqliteTransaction
 

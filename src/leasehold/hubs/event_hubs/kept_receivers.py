@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from leasehold.errors import ReaderDisconnected
 from leasehold.hubs.event_hubs.receiver import Receiver, close_together
-from leasehold.hubs.event_hubs.url import Address
+from leasehold.hubs.event_hubs.url import EventHubAddress
 
 LONGEST_REST = 60.0
 """Seconds after which a receiver that nobody has asked to keep is closed, unless it is read from again."""
@@ -45,7 +45,7 @@ class Reader:
 class KeptReceivers:
     """The receivers that are kept, by partition."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: EventHubAddress) -> None:
         self._address = address
         self._lock = threading.Lock()
         self._receivers: dict[str, Receiver] = {}
