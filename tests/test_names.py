@@ -12,12 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.repository import ROOT
 
 parsed = cache(ast.parse)
-KIT = {"emulators", "simulation", "testing"}
-"""Rooms of the kit for tests, which have words of their own."""
-
 PRONOUNS = {"each", "it", "its", "mine", "one", "others", "ours", "some", "theirs", "they", "whom"}
 PARTICIPLES = {"asked", "found", "given", "known", "left", "made", "said", "told", "wanted"}
 
@@ -45,8 +42,7 @@ def read(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def test_a_public_class_name_is_defined_once_in_the_product() -> None:
-    product = ROOT / "src" / "leasehold"
-    paths = (path for path in product.rglob("*.py") if path.relative_to(product).parts[0] not in KIT)
+    paths = (ROOT / "src" / "leasehold").rglob("*.py")
     assert list(defined_twice(read(paths))) == [], "give all but one of them a name of their own"
 
 

@@ -35,5 +35,5 @@ def _of(error: str, checkpoint: Checkpoint | None) -> tuple[str, int]:
     return _without_figures(error), BEFORE_FIRST if checkpoint is None else checkpoint.sequence_number
 
 
-def _without_figures(said: str) -> str:
-    return re.sub(r"\d[\d.,]*", "", said)
+def _without_figures(message: str) -> str:
+    return re.sub(r"\d[\d.,]*", "", message)
