@@ -28,8 +28,8 @@ test: .venv/.dev ## install, and run linters, types, import layers, the bare ins
 	{ $(MAKE) --no-print-directory lint smoke > "$$said" 2>&1 || { cat "$$said"; false; }; } & linters=$$!; \
 	$(MAKE) --no-print-directory .venv/.ready && \
 	$(BIN)/python -m tests.gate 'not more and not timing and not soak and not peers' $(SHARED_OUT) $(ARGS); tests=$$?; \
-	wait $$linters; linted=$$?; [ $$linted = 0 ] || echo 'lint or smoke failed: what they said is above, or comes from `make lint smoke`'; \
-	[ $$tests = 0 ] && [ $$linted = 0 ]
+	if wait $$linters; then tail -n 1 "$$said"; else echo 'lint or smoke failed: what they said is above'; tests=1; fi; \
+	exit $$tests
 
 more: .venv/.ready ## all other tests that need nothing but packages: 12 minutes
 	$(BIN)/python -m tests.gate '(more or timing) and not soak and not peers' $(SHARED_OUT) $(ARGS)
@@ -67,7 +67,7 @@ busy: .venv/.ready ## `pytest` beside one busy process a core, to find tests tha
 spark: .venv/.ready ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
 
-peers: .venv/.ready ## the tests beside real parts from the system's packages, as far as they can be had: 20 minutes
+peers: .venv/.ready ## the tests beside real parts from the system's packages, as far as they can be had: 13 minutes
 	$(BIN)/python -m tests.gate peers -n 3 --dist loadgroup $(ARGS)
 
 soak: .venv/.ready ## the slow campaigns: hours; make soak ARGS=tests/faults
