@@ -1,4 +1,4 @@
-"""How much of a campaign `make test` runs: its first rounds. `make soak` runs the rest."""
+"""How much of a campaign `make test` or `make more` runs: its first rounds. `make soak` runs the rest."""
 
 from __future__ import annotations
 

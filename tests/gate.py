@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from tests import costs
 
 MOST = 5
 """The most different tests that run once more. Where more fail, chance is not the cause."""
-WORKERS = "4"
+WORKERS = "5"
 """Many tests wait for Java to start, or for another process: with three workers 2 cores were busy 0.6 of the time."""
 SLOWEST = ("--durations=20", "--durations-min=5")
 """The slowest twenty are listed, so that it is seen where the time goes."""
@@ -37,6 +38,14 @@ _OK, _FAILED, _NO_TESTS = (
 )
 _NOTES = "LEASEHOLD_FAILED_TESTS"
 """The variable that names the file in which a run of pytest notes what failed."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a run came to: the first error of each test that failed, and how many tests passed."""
+
+    errors: dict[str, str]
+    passed: int
 
 
 class FailedTests:
@@ -49,9 +58,11 @@ class FailedTests:
     def __init__(self, notes: Path) -> None:
         self._notes = notes
         self._errors: dict[str, str] = {}
+        self._passed = 0
         self._uncollected = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._passed += report.passed and report.when == "call"
         if report.failed:
             name = re.sub(r"@[^@\]:]+$", "", report.nodeid)  # xdist appends the group that a test belongs to
             self._errors.setdefault(name, _first_line(report))
@@ -61,7 +72,7 @@ class FailedTests:
 
     def pytest_sessionfinish(self) -> None:
         if not self._uncollected:
-            self._notes.write_text(json.dumps(self._errors))
+            self._notes.write_text(json.dumps([self._errors, self._passed]))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,11 +102,11 @@ def run(markers: str, arguments: Sequence[str]) -> int:
         timed = _that_measure_time(arguments)
         parts.append(["-m", f"({markers}) and timing", *arguments, "-n", "1", *timed])
     for part in parts:
-        code, failed = _pytest(part)
+        code, outcomes = _pytest(part)
         codes.add(code)
-        if failed is None or code not in (_OK, _FAILED, _NO_TESTS):
+        if outcomes is None or code not in (_OK, _FAILED, _NO_TESTS) or (code == _FAILED and not outcomes.errors):
             return code or int(pytest.ExitCode.INTERNAL_ERROR)
-        errors.update(failed)
+        errors.update(outcomes.errors)
     return _once_more(errors) if codes != {_NO_TESTS} else _NO_TESTS
 
 
@@ -115,15 +126,16 @@ def _once_more(errors: dict[str, str]) -> int:
     again = []
     for name in errors:
         print(f"\nonce more, alone: {name}", flush=True)
-        if _pytest(["-n", "0", name])[0] != _OK:
+        code, outcomes = _pytest(["-n", "0", name])
+        if code != _OK or outcomes is None or not outcomes.passed:  # one that is skipped now has not passed
             again.append(name)
     for name, error in errors.items():
         print(f"{'failed twice' if name in again else 'flaky'}: {name}\n    {error}", flush=True)
     return _FAILED if again else _OK
 
 
-def _pytest(arguments: Sequence[str]) -> tuple[int, dict[str, str] | None]:
-    """The exit code of a run of pytest, and the errors that it noted if it could collect all and came to its end."""
+def _pytest(arguments: Sequence[str]) -> tuple[int, Outcomes | None]:
+    """The exit code of a run of pytest, and what it noted if it could collect all and came to its end."""
     with tempfile.TemporaryDirectory() as kept:
         notes = Path(kept, "failed.json")
         done = subprocess.run(
@@ -132,7 +144,7 @@ def _pytest(arguments: Sequence[str]) -> tuple[int, dict[str, str] | None]:
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        return done.returncode, json.loads(notes.read_text()) if notes.exists() else None
+        return done.returncode, Outcomes(*json.loads(notes.read_text())) if notes.exists() else None
 
 
 def _first_line(report: pytest.TestReport) -> str:

@@ -29,6 +29,16 @@ def number():
 def test_that_fails_once(number):
     assert number > 1, "the first time"
 """
+SKIPS_LATER = """
+from pathlib import Path
+import pytest
+
+def test_that_fails_and_is_skipped():
+    if Path("failed").exists():
+        pytest.skip("its server is not there")
+    Path("failed").touch()
+    raise ValueError("it is broken")
+"""
 DIES_ONCE = """
 import os
 from pathlib import Path
@@ -104,6 +114,14 @@ def test_what_fails_again_is_a_failure(outcome: tuple[int, str]) -> None:
 
 
 @pytest.mark.more
+@pytest.mark.more
+@pytest.mark.parametrize("outcome", [{"test_a.py": PASSES + SKIPS_LATER}], indirect=True)
+def test_what_is_skipped_the_second_time_has_not_passed(outcome: tuple[int, str]) -> None:
+    code, output = outcome
+    assert code == 1
+    assert "failed twice: test_a.py::test_that_fails_and_is_skipped\n    ValueError: it is broken\n" in output
+
+
 @pytest.mark.parametrize("outcome", [{"test_a.py": PASSES, "test_b.py": FAILS_ONCE}], indirect=True)
 def test_what_fails_once_is_flaky_and_runs_with_new_fixtures(outcome: tuple[int, str]) -> None:
     code, output = outcome

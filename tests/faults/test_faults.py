@@ -13,6 +13,7 @@ from tests.faults.main_job import NewFleet, Scenario, played
 pytestmark = pytest.mark.timeout(1200)
 
 
+@pytest.mark.more  # tests/spark/test_handlers_in_programs.py kills one of two
 @played(
     (main_job.paused_for_longer_than_the_expiration, "upsert"),
     (main_job.hub_and_table_away, "append"),

@@ -28,7 +28,7 @@ def databases(request: pytest.FixtureRequest, own_postgres: PostgresServer) -> I
         yield (table if same else stack.enter_context(postgres_database(own_postgres)), table)
 
 
-@pytest.mark.more  # test_faults.py has a kill, tests/sinks/test_postgres_writers.py kills writers
+@pytest.mark.more  # tests/sinks/test_postgres_writers.py kills writers
 @played((main_job.killed_in_batch_0_and_later_and_replayed_by_another, "append"))
 def test_the_main_job(new_fleet: NewFleet, scenario: Scenario, mode: str) -> None:
     scenario(new_fleet, mode)

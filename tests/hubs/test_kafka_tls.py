@@ -135,6 +135,7 @@ def test_a_broker_that_refuses_the_client(shown: str, latest: ssl.TLSVersion, sa
     assert "ssl_certificate_location" in told
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("wrong", REFUSED)
 def test_a_broker_that_the_client_refuses(wrong: str, said: dict[object, Future[str]]) -> None:
     told = said[wrong].result()

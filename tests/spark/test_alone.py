@@ -157,6 +157,7 @@ def test_the_later_of_two_with_one_share_wins_and_the_table_has_each_event_once(
     assert place.rows() == [(n,) for n in range(4)]
 
 
+@pytest.mark.more
 def test_without_checkpoints_each_start_is_the_first_and_the_table_drops_what_it_has(place: Place) -> None:
     place.send(3)
     table = place.table()

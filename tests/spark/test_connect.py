@@ -85,6 +85,7 @@ def test_a_table_that_batches_and_queries_fill(ran: Ran) -> None:
     assert ran.place.look("SELECT count(*), sum(n) FROM numbers") == [(34, 338)]
 
 
+@pytest.mark.more
 def test_tables_that_handlers_fill(ran: Ran) -> None:
     assert ran.said[SAID_OF_TABLES:-2] == [
         "2 [0, 1, 2, 3, 4, 5, 6, 7] 8",
@@ -102,6 +103,7 @@ def test_tables_that_handlers_fill(ran: Ran) -> None:
         assert ran.place.look(f"SELECT count(*) FROM {table}") == [(KEYS,)]
 
 
+@pytest.mark.more
 def test_a_loop_that_waits_uses_its_session_until_it_ends(ran: Ran) -> None:
     assert ran.said[-2:] == ["[] True", "False"]
 

@@ -31,6 +31,7 @@ def fleet(tmp_path: Path, azurite: Azurite) -> Iterator[MixedFleet]:
     gc.collect()
 
 
+@pytest.mark.more  # test_event_hubs_bodies.py reads from there
 def test_an_official_processor_goes_on_exactly_at_a_checkpoint_in_a_backlog(
     spark: SparkSession, fleet: MixedFleet, tmp_path: Path
 ) -> None:

@@ -392,7 +392,6 @@ def in_a_process(folder: Path, url: str) -> Iterator[None]:
         process.wait()
 
 
-@pytest.mark.more
 def test_two_instances_of_which_one_is_killed(folder: Path, spark: SparkSession) -> None:
     url = "sqlite:///entities.db"
     check_two_instances(folder, url, lambda query: rows(folder, query), lambda: in_this_process(spark, folder, url))

@@ -84,6 +84,7 @@ def server(own_postgres: PostgresServer) -> Iterator[Server]:
     made.close()
 
 
+@pytest.mark.more  # tests/handlers/test_mended.py has it without Spark
 def test_in_postgres(tmp_path: Path, spark: SparkSession, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "stop", lambda: None)  # it is that of all tests
     numbers, notes = Numbers(tmp_path, spark, server), list[str]()

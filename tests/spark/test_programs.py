@@ -65,6 +65,7 @@ def test_a_stream_that_was_told_nothing_fills_no_table(program: Program) -> None
     assert table.row_count() == 0
 
 
+@pytest.mark.more
 def test_a_batch_is_applied_to_a_table_once(program: Program) -> None:
     program.send(20, "0")
     table, again = program.table(), program.table()

@@ -74,6 +74,7 @@ def test_a_start_asks_the_table_before_it_says_that_events_are_lost(program: Pro
     assert program.numbers() == list(range(15))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.soak), True], ids=["stopped", "killed"])
 def test_a_gap_that_was_told_is_not_told_again(program: Program, killed: bool) -> None:
     """No event follows it: nothing of it is in the table, and Spark does not say that its batch is committed."""

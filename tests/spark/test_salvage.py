@@ -85,6 +85,7 @@ def test_without_being_asked_for_the_error_is_the_bodys(place: Place) -> None:
     assert place.checkpoints() == {"0": 0, "1": 0}
 
 
+@pytest.mark.more
 def test_more_than_a_few_are_an_outage_of_which_nothing_is_rejected(
     place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

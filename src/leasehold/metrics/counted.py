@@ -18,7 +18,7 @@ _text: Callable[[float], str] = floatToGoString
 
 
 class Counted:
-    """A counter. `label` is the name of its one label, `""` where it has none; `known` are values that begin at 0."""
+    """A counter. `label` is the name of its one label, `""` where it has none; `values` are those that begin at 0."""
 
     __slots__ = ("_documentation", "_label", "_name", "_values")
 
@@ -41,7 +41,7 @@ class Counted:
 
 
 class Timed:
-    """A histogram of seconds with one label, `buckets` being their upper ends; `known` are values that begin at 0."""
+    """A histogram of seconds with one label, `buckets` being their upper ends; `values` are those that begin at 0."""
 
     __slots__ = ("_buckets", "_documentation", "_ends", "_label", "_name", "_series")
 

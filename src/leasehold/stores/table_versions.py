@@ -55,8 +55,14 @@ class Component:
             return
         remedy = (
             f"Stop every instance; drop {', '.join(self.tables)} and the row {self.name} of leasehold_schema, or name "
-            "another file or schema; then start again"
+            "another file or schema; then, for each pipeline, leasehold reset PIPELINE.toml --to sink"
         )
+        if stated is None:
+            remedy = (
+                "If somebody has removed leasehold_schema, or its row of them, put it back: CREATE TABLE IF NOT EXISTS "
+                "leasehold_schema (component TEXT PRIMARY KEY, version INTEGER NOT NULL); INSERT INTO leasehold_schema "
+                f"VALUES ('{self.name}', {self.version}). If not: {remedy}"
+            )
         if refused := refusal(f"{where}: its tables for {self.name} have", stated, self.version, remedy):
             raise StoreError(refused)
 

@@ -77,7 +77,7 @@ class _Default:
 
 
 class Blame:
-    """Judges errors of rows of `table`, in one transaction. `given` are the columns that rows have values for."""
+    """Judges errors of rows of `table`, in one transaction. `names` are the columns that rows have values for."""
 
     def __init__(self, session: PostgresSession, table: str, relation: Relation, names: Collection[str]) -> None:
         self._session = session

@@ -44,8 +44,9 @@ def check_format(table: object, stated: object, written: int) -> None:
         )
     remedy = (
         "Stop every instance; name another database or, in Postgres, another schema, or remove from this one the "
-        "entity tables and all tables whose names begin with leasehold_; then fill the table anew: "
-        "leasehold reset PIPELINE.toml --to earliest"
+        "entity tables, TABLE_rejected of each, and all tables whose names begin with leasehold_ but those of stores "
+        "(leasehold_schema, _ownership, _presence, _ask, _checkpoint, _binding, _session, _lease, _fence); then fill "
+        "the tables anew: leasehold reset PIPELINE.toml --to earliest"
     )
     if refused := refusal(f"the table {table} has", stated, written, remedy):
         raise SinkError(refused)

@@ -51,7 +51,7 @@ class Step:
 class KeyOrder:
     """The memory of keys while a batch is applied. Not for several threads.
 
-    `keys[i]` and `claims[i]` belong to event `i`; `known` is what earlier batches left behind.
+    `keys[i]` and `claims[i]` belong to event `i`; `memory` is what earlier batches left behind.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class PostgresSchema:
         """
         there, stated = self._found(connection)
         missing = self._component.missing(there)
-        if self._seen and stated is None:
+        if self._seen and stated is None and len(missing) == len(self._component.tables):
             raise gone(self._shown, missing)
         self._component.check(self._shown, stated, there)
         if self._seen and missing:
@@ -95,6 +95,8 @@ class PostgresSchema:
     def is_there(self, connection: Connection) -> bool:
         """Whether there are tables. Refuses those of another version. Makes and changes nothing."""
         there, stated = self._found(connection)
+        if stated is not None and self._component.missing(there):
+            there, stated = self._found(connection)  # another process may have made them between the two looks
         self._component.check(self._shown, stated, there)
         if stated is not None and (missing := self._component.missing(there)):
             raise removed(self._shown, missing)

@@ -269,7 +269,8 @@ class RedisServer:
             )
         remedy = (
             f"Stop every instance; delete the keys that begin with {self._prefix}:, or take another prefix "
-            "(?prefix=NAME) or database (/NUMBER) in the URL; then start again"
+            "(?prefix=NAME) or database (/NUMBER) in the URL; then, for each pipeline, leasehold reset PIPELINE.toml "
+            "--to sink"
         )
         if refused := refusal(f"{self.shown}: its data for {self._component} has", int(said), version, remedy):
             raise StoreError(refused)

@@ -75,6 +75,8 @@ class SqliteSchema:
         def look(connection: sqlite3.Connection) -> None:
             nonlocal there
             there, missing = self._looked(connection)
+            if there and missing:  # another process may have made them between the two looks
+                there, missing = self._looked(connection)
             if not there:
                 raise _NothingThere
             if missing:

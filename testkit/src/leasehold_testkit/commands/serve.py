@@ -34,7 +34,7 @@ class _Asked:
 
 
 def _queue_options(command: Callable[..., object]) -> Any:
-    """The options that make queues; the command gets them as `asked: _Asked`."""
+    """The options that make queues; the command gets them as `request: _Asked`."""
 
     @functools.wraps(command)
     def collecting(
