@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Ask, Event, Presence
 from leasehold.spark.loop.feed import Feed
@@ -182,6 +182,25 @@ def test_a_gap_with_nothing_behind_it_is_a_range_without_events(hub: LogHub, sha
     assert feed.lag() == {"0": 0}
     hub.send([Event(b"x")] * 100, partition="0")
     assert [(one.begin, one.end, one.left_out_from) for one in feed.next()] == [(12, 112, None)]
+
+
+def test_a_person_is_not_waited_for_where_there_is_an_end_to_come_to(
+    hub: LogHub, share: Share, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--available-now` the run went on for ever once the right to write checkpoints was revoked."""
+
+    def refused(*args: object, **options: object) -> None:
+        raise StoreError("no right")
+
+    hub.send([Event(b"x")] * 12, partition="0")
+    feed.committed(feed.next())
+    second = feed.next()
+    with monkeypatch.context() as patched:
+        patched.setattr(share.manager, "update_checkpoints", refused)
+        feed.committed(second)  # waits
+        share.waits_for_people = False
+        with pytest.raises(StoreError, match="no right"):
+            feed.write()
 
 
 def test_checkpoints_wait_for_their_store_which_is_tried_now_and_then_and_said_once(

@@ -126,6 +126,7 @@ class Engine:
             notices=notices,
             rng=rng,
         )
+        self.share.waits_for_people = not settings.available_now
         self.jobs, self.settings, self.stop, self.notices = jobs, settings, stop, notices
         self.report = report
         self.counts = Counts()

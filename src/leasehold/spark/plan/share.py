@@ -144,6 +144,8 @@ class Share:
         self._written: dict[tuple[str, int], int] = {}
         self._times: dict[str, tuple[int, float]] = {}
         self._server: _Server | None = None
+        self.waits_for_people = True
+        """Whether a checkpoint may wait until a person has mended its store: not where there is an end to come to."""
         self._thread = DispatchThread(self.manager, clock=self.clock, alive=alive)
 
     def when_there(self, ask: Callable[[], T]) -> T:
@@ -201,7 +203,7 @@ class Share:
         try:
             self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
         except StoreError as error:
-            if not is_waited_out(error, worked=bool(self._written)):
+            if not is_waited_out(error, worked=bool(self._written) and self.waits_for_people):
                 raise
             self._checkpoints_wait.note(error)
             return False
