@@ -194,6 +194,7 @@ def test_a_line_of_another_version_or_a_spoiled_one_is_an_unknown_failure() -> N
         (PartitionTaken("3", 7), FailureKind.TAKEN),
         (RangeTooLarge("3", 10, 5_000, 1_000), FailureKind.TOO_LARGE),
         (DataLoss("3", 0, 5), FailureKind.GONE),
+        (EndWentBack("3", 20, 10), FailureKind.PERMANENT),
         (HubUnavailable("the hub is away"), FailureKind.AWAY),
         (SinkUnavailable("locked"), FailureKind.AWAY),
         (SinkUnavailable("wrong password", verdict=Verdict.MEND), FailureKind.MEND),

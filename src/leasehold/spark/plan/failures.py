@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from leasehold.backoff import Backoff
-from leasehold.errors import LeaseholdError, NotTheOwner, RangeTooLarge, Verdict
+from leasehold.errors import EndWentBack, LeaseholdError, NotTheOwner, RangeTooLarge, Verdict
 from leasehold.spark.plan.task_errors import error_of
 
 LONGEST_PAUSE = 30.0
@@ -140,6 +140,8 @@ def _of_ours(error: LeaseholdError) -> Failure:
     message = str(error)
     if isinstance(error, RangeTooLarge):
         return Failure(FailureKind.TOO_LARGE, message, error.partition, mean_bytes=error.size / error.events)
+    if isinstance(error, EndWentBack):  # planned again, events that come meanwhile would be passed by
+        return Failure(FailureKind.PERMANENT, message, error.partition)
     kind = _OF_OURS[error.verdict]
     if isinstance(error, NotTheOwner):
         return Failure(kind, message, error.partition, getattr(error, "owner_level", 0))
