@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.errors import (
+    CheckpointStepBack,
     ConfigError,
     DataLoss,
     EndWentBack,
@@ -18,6 +19,7 @@ from leasehold.errors import (
     LeaseholdError,
     LeaseLost,
     MissingDependency,
+    NotTheOwner,
     PartitionTaken,
     RangeTooLarge,
     ReaderDisconnected,
@@ -181,11 +183,25 @@ def test_a_line_of_another_version_or_a_spoiled_one_is_an_unknown_failure() -> N
         line[:-1],
         line[:60],
         line.replace("{", "[", 1),
-        line.replace("task_errors", "other_errors"),
+        line.replace(": leasehold-error", ": another-error"),
+        line.replace('["3", 7]', '["3", "7"]'),
+        line.replace('["3", 7]', "[3, 7]"),
+        raised_in_a_task(RangeTooLarge("3", 10, 5_000, 1_000)).replace("10,", '"ten",'),
     ):
         assert spoiled != line
         assert error_of(spoiled) is None
-        assert sort_failure(RuntimeError(TASK.format(spoiled))).kind is FailureKind.UNKNOWN
+        assert sort_failure(RuntimeError(TASK.format(spoiled)), computing=True).kind is FailureKind.UNKNOWN
+    assert error_of(line.replace("task_errors", "other_errors")) is None
+    assert sort_failure(RangeTooLarge("3", 0, 5_000, 1_000)).kind is FailureKind.TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    "error", [NotTheOwner("lost"), LeaseLost("s", "a", 7, "late"), CheckpointStepBack("3", 5, 9)], ids=repr
+)
+def test_what_was_taken_and_names_no_partition_and_level_is_an_unknown_failure(error: LeaseholdError) -> None:
+    """Planned again at once, it came again at once."""
+    failure = sort_failure(error)
+    assert (failure.kind, failure.message) == (FailureKind.UNKNOWN, str(error))
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from leasehold.backoff import Backoff
-from leasehold.errors import EndWentBack, LeaseholdError, NotTheOwner, RangeTooLarge, Verdict
-from leasehold.spark.plan.task_errors import error_of
+from leasehold.errors import EndWentBack, LeaseholdError, RangeTooLarge, Verdict
+from leasehold.spark.plan.task_errors import error_of, is_of_ours
 
 LONGEST_PAUSE = 30.0
 """Seconds between two tries, at most."""
@@ -104,8 +104,9 @@ def sort_failure(error: BaseException, *, computing: bool = False) -> Failure:
         return _of_ours(error)
     text = str(error)
     said_of_itself, raised = _without_events(text)
-    if (ours := error_of(raised)) is not None:
-        return _of_ours(ours)
+    if is_of_ours(raised):
+        ours = error_of(raised)
+        return Failure(FailureKind.UNKNOWN, _reason(text)) if ours is None else _of_ours(ours)
     if missing := _NOT_INSTALLED.match(raised):
         return Failure(
             FailureKind.PERMANENT,
@@ -139,13 +140,16 @@ def _without_events(text: str) -> tuple[str, str]:
 def _of_ours(error: LeaseholdError) -> Failure:
     message = str(error)
     if isinstance(error, RangeTooLarge):
-        return Failure(FailureKind.TOO_LARGE, message, error.partition, mean_bytes=error.size / error.events)
+        return Failure(FailureKind.TOO_LARGE, message, error.partition, mean_bytes=error.size / max(1, error.events))
     if isinstance(error, EndWentBack):  # planned again, events that come meanwhile would be passed by
         return Failure(FailureKind.PERMANENT, message, error.partition)
     kind = _OF_OURS[error.verdict]
-    if isinstance(error, NotTheOwner):
-        return Failure(kind, message, error.partition, getattr(error, "owner_level", 0))
-    return Failure(kind, message)
+    if kind is not FailureKind.TAKEN:
+        return Failure(kind, message)
+    partition, level = getattr(error, "partition", ""), getattr(error, "owner_level", None)
+    if not partition or level is None:  # nobody knows what to plan without
+        return Failure(FailureKind.UNKNOWN, message)
+    return Failure(kind, message, partition, level)
 
 
 def _line_of(pattern: re.Pattern[str], text: str) -> str:

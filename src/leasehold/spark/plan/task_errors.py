@@ -32,6 +32,11 @@ class TaskError(Exception):
         return type(self), (self.error,)
 
 
+_TYPES: dict[str, type] = {"partition": str, "owner_level": int, "events": int, "size": int}
+"""What the loop reckons with, where an error has it."""
+_NAME = f"{TaskError.__module__}.{TaskError.__qualname__}"
+
+
 @contextmanager
 def as_data() -> Iterator[None]:
     """What a task raises in this block reaches the driver as data, where it is an error of ours."""
@@ -41,10 +46,15 @@ def as_data() -> Iterator[None]:
         raise TaskError(error) from None
 
 
+def is_of_ours(raised: str) -> bool:
+    """Whether the line of a traceback says that a task has raised an error of ours, of whatever version."""
+    return raised.partition(":")[0] == _NAME
+
+
 def error_of(raised: str) -> LeaseholdError | None:
     """The error that a task has raised, by the line of a traceback that names it; None where it tells of none."""
     name, _, line = raised.partition(f": {TAG} ")
-    if name != f"{TaskError.__module__}.{TaskError.__qualname__}":
+    if name != _NAME:
         return None
     try:
         return _read(json.loads(line))
@@ -73,6 +83,8 @@ def _read(record: dict[str, object]) -> LeaseholdError | None:
     if record["version"] != VERSION or not isinstance(made_of, list) or not issubclass(kind, LeaseholdError):
         return None
     error: LeaseholdError = kind(*made_of)
+    if not all(isinstance(vars(error).get(name, type_()), type_) for name, type_ in _TYPES.items()):
+        return None
     if error.verdict is not (verdict := Verdict(str(record["verdict"]))):
         error.verdict = verdict
     return error
