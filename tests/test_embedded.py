@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sqlite3
@@ -227,6 +228,30 @@ def test_a_full_disk_is_to_be_mended_and_a_file_that_was_there_comes_back(path: 
         with pytest.raises(StoreUnavailable, match="the file does not exist") as away, opened.reading():
             pass
         assert (away.value.verdict is Verdict.PASSES) is passes, "one that could be opened may come back"
+
+
+@pytest.mark.parametrize(
+    ("number", "verdict"),
+    [(errno.EACCES, Verdict.MEND), (errno.ESTALE, Verdict.PASSES), (errno.EIO, Verdict.PASSES)],
+    ids=["no right", "another file system", "a disk"],
+)
+def test_a_file_that_was_there_and_cannot_be_looked_at(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int, verdict: Verdict
+) -> None:
+    file = make(path, create=False)
+    add(make(path), "one")
+    add(file, "two")
+    file.close()
+    path.rename(f"{path}.away")
+
+    def refuse(*args: object, **options: object) -> os.stat_result:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", refuse)
+        with pytest.raises(StoreUnavailable) as refused, file.reading():
+            pass
+    assert refused.value.verdict is verdict
 
 
 def test_threads_open_a_missing_file_at_once(tmp_path: Path) -> None:

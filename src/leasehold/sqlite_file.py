@@ -245,7 +245,7 @@ class DatabaseFile:
         except (OSError, sqlite3.NotSupportedError) as error:
             if limit := files_used_up():
                 raise self._unavailable(f"{self.path}: {error} ({limit})") from error
-            comes_back = self._was_open and isinstance(error, OSError)
+            comes_back = self._was_open and isinstance(error, OSError) and not isinstance(error, PermissionError)
             verdict = Verdict.PASSES if comes_back else Verdict.MEND
             raise self._unavailable(f"{self.path}: {error}", verdict=verdict) from error
         except sqlite3.DatabaseError as error:
@@ -263,8 +263,19 @@ class DatabaseFile:
     def _verdict_on(self, error: sqlite3.OperationalError) -> Verdict:
         """A lock passes, and a file that could be used before comes back; the rest a person has to mend: a full disk,
         a right."""
-        comes_back = self._was_open and primary_code(error) == sqlite3.SQLITE_CANTOPEN and not self.path.exists()
+        comes_back = self._was_open and primary_code(error) == sqlite3.SQLITE_CANTOPEN and _is_away(self.path)
         return Verdict.PASSES if _is_locked(error) or comes_back else Verdict.MEND
+
+
+def _is_away(path: Path) -> bool:
+    """Whether there is no file here now, or nobody can tell; one behind a right that is missing is there."""
+    try:
+        path.stat()
+    except PermissionError:
+        return False
+    except OSError:  # also that of a network's file system, or a disk's
+        return True
+    return False
 
 
 def _make(path: Path, mode: int | None) -> None:
