@@ -115,6 +115,7 @@ class TellingStore(MemoryStore):
         self.away = threading.Event()
         self.checkpoints_away = threading.Event()
         self.checkpoints_refused = threading.Event()
+        self.refusal = StoreError("the checkpoints may not be written: grant the right")
         self.checkpoints_tried = 0
 
     def renew_ownership(self, held: Sequence[Ownership], presence: object = None) -> list[Ownership]:
@@ -127,7 +128,7 @@ class TellingStore(MemoryStore):
             raise StoreUnavailable("the checkpoints are away")
         self.checkpoints_tried += 1
         if self.checkpoints_refused.is_set():
-            raise StoreError("the checkpoints may not be written: grant the right")
+            raise self.refusal
         self.told += [(f"checkpoint {one.sequence_number}", one.partition) for one in checkpoints]
         return super().update_checkpoints(checkpoints)
 

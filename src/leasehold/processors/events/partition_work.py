@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 
-from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, Verdict
+from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, Verdict, is_waited_out
 from leasehold.hubs.base import KeepsReceivers, offset_of, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
@@ -353,16 +353,16 @@ class PartitionWork:
     def _try_recording(self, place: ProcessedEvent) -> bool:
         """Write a checkpoint. Returns whether it is decided: written, not ours to write, or not to be tried again.
 
-        A store that is away is tried again for as long as the partition is held; what no waiting mends, a right that
-        was taken or a container that was deleted, as often as a handler that fails.
+        A store that is away, or that a person has to mend, is tried again for as long as the partition is held; what
+        no waiting mends, as often as a handler that fails.
         """
         try:
             self._record(place)
         except LeaseholdError as error:
             self._trouble = error
             self._shared.report(error, self.partition)
-            passes = error.verdict is Verdict.PASSES
-            pause = self._recording.failed(self._account.recorded.sequence_number, transient=passes)
+            waited = is_waited_out(error, worked=True)  # given up, the same events would be handled again and again
+            pause = self._recording.failed(self._account.recorded.sequence_number, transient=waited)
             if pause is None:
                 self.unrecordable = StoreError(
                     f"partition {self.partition} is given up: its checkpoint could not be written "
