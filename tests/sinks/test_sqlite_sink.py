@@ -14,6 +14,7 @@ from leasehold.errors import (
     KeyFromTwoPartitions,
     SchemaMismatch,
     SinkError,
+    Verdict,
 )
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
@@ -162,8 +163,9 @@ def test_a_table_that_ends_the_transaction_fails_the_batch(path: Path, made: str
         body = "SELECT RAISE(ROLLBACK, 'no') WHERE new.status IS NULL;"
         run(path, f"CREATE TRIGGER t BEFORE INSERT ON flights BEGIN {body} END")
     table = sink(path)
-    with pytest.raises(SinkError, match=r"ended the transaction.*RAISE\(ABORT\)"):
+    with pytest.raises(SinkError, match=r"ended the transaction.*RAISE\(ABORT\)") as ended:
         table.apply(batch([E("a"), E("b", None, number=1)]))
+    assert ended.value.verdict is Verdict.ROWS, "one event is at fault"
     assert (look(path), table.watermarks("h")) == ([], {})
     assert table.apply(batch([E("a")])).applied == 1
 

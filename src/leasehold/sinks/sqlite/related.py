@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError
+from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError, Verdict
 from leasehold.formats.misfits import Misfit
 from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
 from leasehold.sinks.rules.columns import on_conflict, quoted
@@ -103,7 +103,8 @@ class SqliteSteps:
             if not self._connection.in_transaction:
                 raise SinkError(
                     f"a table related to {self._spec.name} ended the transaction of the batch: {error}. Nothing of it "
-                    "was applied. Let its triggers RAISE(ABORT) and its constraints not say ON CONFLICT ROLLBACK"
+                    "was applied. Let its triggers RAISE(ABORT) and its constraints not say ON CONFLICT ROLLBACK",
+                    verdict=Verdict.ROWS,
                 ) from error
             execute("ROLLBACK TO leasehold_step")
             execute("RELEASE leasehold_step")

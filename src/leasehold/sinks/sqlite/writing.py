@@ -20,7 +20,7 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leasehold.errors import KeyFromTwoPartitions, SinkError
+from leasehold.errors import KeyFromTwoPartitions, SinkError, Verdict
 from leasehold.sinks.rules.ordering import Claim
 from leasehold.sinks.rules.row_by_row import RowOrder, RowWriter, Written, two_partitions
 from leasehold.sinks.rules.rows import LastRows, Rows
@@ -100,7 +100,8 @@ class SqliteRows:
                 raise SinkError(
                     f"the table {self._spec.name} ended the transaction of the batch: {error}. Nothing of the batch "
                     "was applied. Let its triggers RAISE(ABORT) and its constraints not say ON CONFLICT ROLLBACK; "
-                    f"then the event alone goes to {self._spec.rejected}"
+                    f"then the event alone goes to {self._spec.rejected}",
+                    verdict=Verdict.ROWS,
                 ) from error
             execute("ROLLBACK TO leasehold_rows")
             execute("RELEASE leasehold_rows")
