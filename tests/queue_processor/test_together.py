@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import UsageError
+from leasehold.errors import LeaseholdError, SinkError, UsageError, Verdict
 from leasehold.handlers.contract import EntityEvent
 from leasehold.leases import EntityLeases
 from leasehold.processors.queues import QueueDelivery, work
@@ -116,8 +116,13 @@ def test_one_that_was_at_work_when_an_earlier_one_came_makes_that_late(
     assert late == [(7, False), (5, True), (6, True), (8, False)]
 
 
-def test_a_state_that_the_table_does_not_hold_is_the_fault_of_its_message_alone(
-    server: ServiceBusServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [UsageError("the state does not fit"), SinkError("only the commit refuses it", verdict=Verdict.ROWS)],
+    ids=["state", "row"],
+)
+def test_what_the_table_does_not_hold_is_the_fault_of_its_message_alone(
+    server: ServiceBusServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: LeaseholdError
 ) -> None:
     monkeypatch.setattr(work, "_TOGETHER", 3_600.0)
     observed = Observed(server, tmp_path, monkeypatch, max_deliveries=1)
@@ -125,7 +130,7 @@ def test_a_state_that_the_table_does_not_hold_is_the_fault_of_its_message_alone(
 
     def applied(schema: Any, changes: Sequence[MessageChange], remember: float) -> Any:
         if any("3" in (change.state or {}).get("log", "") for change in changes):
-            raise UsageError("the state does not fit")
+            raise error
         return apply(schema, changes, remember)
 
     monkeypatch.setattr(observed.made._sink, "apply_messages", applied)

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from leasehold.clock import Clock
-from leasehold.errors import LeaseholdError, LeaseLost, UsageError, is_waited_out
+from leasehold.errors import LeaseholdError, LeaseLost, UsageError, Verdict, is_waited_out
 from leasehold.handlers.calling.calls import HandlerCalls
 from leasehold.handlers.calling.raised import RaisedElsewhere, described
 from leasehold.handlers.columns import columns_of
@@ -153,6 +153,8 @@ class Work:
         except UsageError:
             raise
         except LeaseholdError as error:
+            if error.verdict is Verdict.ROWS:  # such as a row that only the commit refuses
+                raise UsageError(str(error)) from error
             return [self.away(error)]
 
     def _handled(
