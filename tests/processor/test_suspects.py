@@ -220,6 +220,15 @@ def test_giving_up_with_an_error_counts_once() -> None:
     assert set(b.levels) == {"1"}
 
 
+def test_what_a_person_has_to_mend_is_no_bad_end_where_there_is_no_checkpoint_yet() -> None:
+    scene = scene_with_events()
+    a = scene.running("a", settings=SETTINGS)
+    a.manager.put_on_record("0", 1, "no INSERT")
+    a.settle()
+    record = scene.records()["0"]
+    assert (record.owner_id, record.failures, record.last_error) == (a.id, 0, "no INSERT")
+
+
 def test_what_a_person_has_to_mend_is_on_record_and_is_no_bad_end() -> None:
     """The instance keeps the partition, at a higher level, until its checkpoint moves."""
     scene = scene_with_events()

@@ -133,7 +133,7 @@ class Holds:
             record = self._holds.pop(partition).record
             if stands_at is not None:
                 failures = record.failures if stands_at <= record.claimed_at else 0  # the record counts from there on
-                record = replace(record, claimed_at=stands_at, failures=failures)
+                record = replace(record, claimed_at=max(stands_at, record.claimed_at), failures=failures)
             self._leaving[partition] = replace(hold, record=record, error=error, blameless=stands_at is not None)
             return True
 

@@ -40,7 +40,7 @@ from leasehold.combinations import Combination, check, is_mixed, place_of
 from leasehold.config import OwnershipSettings
 from leasehold.errors import HubError, LeaseholdError, SinkError, StoreError, UsageError, Verdict
 from leasehold.hubs.base import Hub
-from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
+from leasehold.model import BEFORE_FIRST, Checkpoint, ConsumerGroup, OwnerId, OwnershipListing, Positions, Presence
 from leasehold.notices import CycleFailed, LossReason, OwnershipRelinquished
 from leasehold.ownership.acquisition import Acquisition
 from leasehold.ownership.asking import Asking
@@ -181,8 +181,9 @@ class PartitionManager:
         says what made it impossible to go on; `blameless`: that a person has to mend, so it is no bad end. Returns
         whether the partition was held and trusted at that level.
         """
-        place = self._acquisition.place_of(partition) if blameless else None
-        stands_at = None if place is None else place.sequence_number
+        place = self._acquisition.place_of(partition)
+        known = BEFORE_FIRST if place is None else place.sequence_number
+        stands_at = known if blameless else None
         gone = self._holds.let_go(partition, owner_level, error, stands_at=stands_at)
         self.attention.set()
         return gone
