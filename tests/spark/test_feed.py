@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from leasehold.errors import StoreError, StoreUnavailable
+from leasehold.errors import SinkError, StoreError, StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Ask, Event, Presence
+from leasehold.spark import MicroBatches
 from leasehold.spark.loop.feed import Feed
 from leasehold.spark.loop.orders import task_order
 from leasehold.spark.loop.settings import loop_settings
@@ -201,6 +204,31 @@ def test_a_person_is_not_waited_for_where_there_is_an_end_to_come_to(
         share.waits_for_people = False
         with pytest.raises(StoreError, match="no right"):
             feed.write()
+
+
+@pytest.mark.parametrize(
+    ("error", "by_partition"),
+    [(SinkError("no right"), {}), (ValueError("no such tail"), {"0": "ValueError: no such tail"})],
+    ids=["a person", "the body"],
+)
+def test_what_a_person_has_to_mend_is_no_bad_end_of_the_batch_that_it_ends(
+    hub: LogHub, share: Share, feed: Feed, error: Exception, by_partition: dict[str, str]
+) -> None:
+    """Its partitions were suspects then, taken last and one by one."""
+    hub.send([Event(b"x")] * 12, partition="0")
+    left: list[dict[str, str]] = []
+    loop: Any = object.__new__(MicroBatches)
+    loop._engine, loop._told, loop._give_back = SimpleNamespace(share=share, leave=left.append), 0, None
+    loop._jobs = SimpleNamespace(end=lambda: None)
+    loop._current = SimpleNamespace(
+        batch=SimpleNamespace(is_applied=False, ranges=feed.next()), watched=SimpleNamespace(end=lambda: None)
+    )
+    loop.__exit__(type(error), error, None)
+    assert left == [by_partition]
+    if not by_partition:
+        records = share.ownership.list_ownership
+        until(lambda: records(share.group).records[0].last_error == "no right", "the record to say it")
+        assert records(share.group).records[0].failures == 0
 
 
 def test_checkpoints_wait_for_their_store_which_is_tried_now_and_then_and_said_once(

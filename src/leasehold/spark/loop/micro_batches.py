@@ -45,11 +45,12 @@ from leasehold.spark.loop.jobs import Jobs, jobs_on
 from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.poison import Poison
 from leasehold.spark.loop.progress import progress_of
+from leasehold.spark.loop.recovery import put_on_record
 from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.loop.watch import Watched
 from leasehold.spark.plan.bodies import body_reader, body_schema
-from leasehold.spark.plan.failures import Failure, FailureKind
+from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.plan.options import COLUMNS, NO_END, check_stores, require_stores
 from leasehold.spark.plan.reading import reads_for, schema_of
 from leasehold.spark.session.endings import raise_again, silence, take_signals
@@ -163,6 +164,8 @@ class MicroBatches:
                 current.watched.end()
                 if kind is None and current.batch.is_applied:
                     self._finish()  # left by `break` after the table had it
+                elif isinstance(error, Exception) and (failure := sort_failure(error)).kind is FailureKind.MEND:
+                    put_on_record(current.batch.ranges, failure.message, self._engine.share)
                 elif isinstance(error, Exception):  # a Ctrl-C is no bad end
                     errors = dict.fromkeys(
                         (one.partition for one in current.batch.ranges), f"{type(error).__name__}: {error}"

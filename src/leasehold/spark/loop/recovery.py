@@ -35,9 +35,14 @@ def plan_again(failure: Failure, ranges: Sequence[EventRange], feed: Feed, share
             "transform pass it over"
         )
     elif failure.kind is FailureKind.MEND:
-        for one in ranges:
-            share.manager.put_on_record(one.partition, one.owner_level, failure.message[:LONGEST_ERROR])
+        put_on_record(ranges, failure.message, share)
     feed.give_back()
+
+
+def put_on_record(ranges: Sequence[EventRange], error: str, share: Share) -> None:
+    """Have the ownership records of a batch's partitions say what a person has to mend, which is no bad end."""
+    for one in ranges:
+        share.manager.put_on_record(one.partition, one.owner_level, error[:LONGEST_ERROR])
 
 
 def give_up(ranges: Sequence[EventRange], error: str, share: Share) -> None:
