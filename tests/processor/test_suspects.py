@@ -9,7 +9,9 @@ import pytest
 
 from leasehold.balancing.suspects import LONGEST_BACKOFF, SUSPECT_AFTER
 from leasehold.config import STRATEGY_NAMES, OwnershipSettings
+from leasehold.model import Checkpoint, Ownership
 from leasehold.notices import CycleFailed, PartitionSuspected
+from leasehold.ownership.mending import Mending
 from tests.processor.fleet import GROUP, Instance, Scene
 
 SETTINGS = OwnershipSettings(settle_delay=0)
@@ -220,6 +222,17 @@ def test_giving_up_with_an_error_counts_once() -> None:
     assert set(b.levels) == {"1"}
 
 
+def test_of_many_troubles_at_one_place_the_first_few_are_on_record() -> None:
+    mending, record = Mending(), Ownership(GROUP, "0", "a/1", 1)
+    place = Checkpoint(GROUP, "0", 4, 1)
+    for letter in "abcdefgh":
+        assert not mending.is_said(record, letter, place)
+        mending.note("0", letter, place)
+    assert mending.is_said(record, "i", place)
+    mending.note("0", "i", place)
+    assert not mending.is_said(record, "i", dataclasses.replace(place, sequence_number=5))
+
+
 def test_what_a_person_has_to_mend_is_no_bad_end_where_there_is_no_checkpoint_yet() -> None:
     scene = scene_with_events()
     a = scene.running("a", settings=SETTINGS)
@@ -247,6 +260,8 @@ def test_what_a_person_has_to_mend_is_on_record_and_is_no_bad_end() -> None:
     assert a.levels["0"] == 2, "the record says it, but for a figure"
     told("disk full", 2)
     assert (a.levels["0"], scene.records()["0"].last_error) == (3, "disk full")
+    told("no INSERT, 7 MiB free", 3)
+    assert a.levels["0"] == 3, "troubles that take turns are said once each"
     a.manager.put_on_record("0", 2, "of a level that is not held any more")
     assert a.manager.update_checkpoint("0", 3, 5)
     a.manager.put_on_record("0", 3, "disk full")
