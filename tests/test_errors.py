@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
 import re
@@ -159,6 +160,12 @@ def test_who_knows_better_gives_a_verdict_with_the_error() -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 -- what was pickled a moment ago
     assert (again.verdict, str(again)) == (Verdict.MEND, "wrong password")
     assert SinkUnavailable("away").verdict is Verdict.PASSES
+    for sample in SAMPLES:
+        assert pickle.loads(pickle.dumps(sample)).verdict is type(sample).verdict  # noqa: S301 -- as above
+        mended = copy.copy(sample)
+        mended.verdict = Verdict.MEND
+        for again in (pickle.loads(pickle.dumps(mended)), copy.copy(mended)):  # noqa: S301 -- as above
+            assert (again.verdict, str(again)) == (Verdict.MEND, str(sample))
 
 
 def test_what_is_waited_out() -> None:

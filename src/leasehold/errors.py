@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import SupportsIndex
 
 __all__ = [
     "AlreadyInUse",
@@ -114,6 +115,13 @@ class LeaseholdError(Exception):
         super().__init__(*args)
         if verdict is not None:
             self.verdict = verdict
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
+        """As the class has it, and with a verdict that is this error's own."""
+        made = super().__reduce_ex__(protocol)
+        if isinstance(made, tuple) and len(made) == 2 and "verdict" in vars(self):
+            return *made, {"verdict": self.verdict}
+        return made
 
 
 class UsageError(LeaseholdError):
