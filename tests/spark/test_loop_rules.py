@@ -29,7 +29,9 @@ from leasehold.errors import (
     StoreUnavailable,
     Verdict,
 )
+from leasehold.handlers.contract import HandlerFailed, RowsRefused
 from leasehold.model import EventRange
+from leasehold.spark.loop.driver_reads import ReadCancelled
 from leasehold.spark.loop.orders import Order, Receipt, check_receipts, describe, task_order
 from leasehold.spark.loop.pace import GATHERING, MANY, Pace
 from leasehold.spark.loop.poison import FEW, TooMuchPoison, allowed, halves, sift
@@ -217,6 +219,9 @@ def test_what_was_taken_and_names_no_partition_and_level_is_an_unknown_failure(e
         (SinkError("permission denied"), FailureKind.MEND),
         (HubError("damaged"), FailureKind.UNKNOWN),
         (StaleBatch("old rows"), FailureKind.PERMANENT),
+        (HandlerFailed("the handler raised for event 7"), FailureKind.UNKNOWN),
+        (RowsRefused("no such row"), FailureKind.UNKNOWN),
+        (ReadCancelled("cancelled before it was read"), FailureKind.UNKNOWN),
     ],
 )
 def test_errors_of_ours_are_known_also_in_the_text_of_a_task(error: LeaseholdError, kind: FailureKind) -> None:

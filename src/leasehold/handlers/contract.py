@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasehold.config import is_number
-from leasehold.errors import ConfigError, LeaseholdError, UsageError
+from leasehold.errors import ConfigError, LeaseholdError, UsageError, Verdict
 from leasehold.handlers.answers import Emit, Gone, Row, parts
 from leasehold.handlers.calling.raised import NotCalled, is_timeout, name_of
 from leasehold.handlers.opened import Opens, value_of
@@ -88,9 +88,13 @@ class Retry(Exception):
 class RowsRefused(LeaseholdError):
     """The database refuses what an event makes of related rows, as if its handler had raised."""
 
+    verdict = Verdict.ROWS
+
 
 class HandlerFailed(LeaseholdError):
     """A handler raised for an event for which its partition waits; what came before it is applied."""
+
+    verdict = Verdict.ROWS
 
 
 @dataclass(frozen=True, slots=True)

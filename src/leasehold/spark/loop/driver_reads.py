@@ -22,7 +22,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, Verdict
 from leasehold.spark.loop.orders import Order, Receipt, describe, task_order
 from leasehold.spark.loop.tasks import ReadSpec, Tally, receipt_of, run_task
 from leasehold.spark.loop.worker import Worker
@@ -36,6 +36,8 @@ _LOOK = 0.1
 
 class ReadCancelled(LeaseholdError):
     """The batch was cancelled before its events were read."""
+
+    verdict = Verdict.ROWS
 
 
 def check_wanted(order: Order, cancelled: threading.Event) -> None:
