@@ -56,7 +56,7 @@ def test_remarks_go_to_stderr_and_progress_only_to_a_terminal(
 def test_output_is_plain_text_in_a_pipe_of_a_plain_locale() -> None:
     program = (
         "from leasehold.cli.output import *\n"
-        "TableOutput().show(Result('é', {}, Table('rows', [Column('a', 'A')], [['x' * 300]])))"
+        "TableOutput().show(Result('é', {}, ResultTable('rows', [Column('a', 'A')], [['x' * 300]])))"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=True, env={"LC_ALL": "C", "TERM": "xterm-256color"}

@@ -280,7 +280,9 @@ def test_a_store_that_is_away_between_batches_ends_nothing(table: HandledOnSpark
         raise UsageError("another table's")
 
     share: Any = SimpleNamespace(
-        held=lambda asked: {"0": SimpleNamespace(owner_level=1)}, trusts=lambda partition, level: True, level_of=None
+        held=lambda with_asked: {"0": SimpleNamespace(owner_level=1)},
+        trusts=lambda partition, level: True,
+        level_of=None,
     )
     between = Between(table, share, tie, lambda: False)
     between()
