@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from leasehold.config import OwnershipSettings
 from leasehold.hubs.log.hub import LogHub
@@ -117,6 +118,7 @@ def await_all(folder: Path, expected: list[tuple[str, int]]) -> None:
     assert applied(folder) == expected
 
 
+@pytest.mark.more  # tests/processor/test_doubt.py has stores that were away
 def test_no_event_is_skipped_or_applied_twice(tmp_path: Path) -> None:
     hub = LogHub.create(tmp_path / "hub.db", partitions=PARTITIONS)
     table = SqliteSink(tmp_path / "table.db", SPEC)

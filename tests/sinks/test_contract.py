@@ -94,28 +94,17 @@ class TestRejectedRowsOfPostgres(OnPostgres, RejectedContract):
     pass
 
 
-@pytest.mark.more_of(
-    "test_a_batch_that_comes_again_changes_nothing",
-    "test_compare_makes_and_changes_nothing",
-    "test_many_apply_the_same_batches_and_each_event_counts_once",
-    "test_new_columns_are_added_beside_writers_that_do_not_know_them",
-    "test_of_many_that_add_the_same_columns_all_go_on",
-)
+@pytest.mark.more
 class TestPostgresSinkInNamedSchema(InNamedSchema, SinkContract):
     pass
 
 
-@pytest.mark.more_of("test_many_try_the_same_events_beside_batches_and_each_counts_once")
+@pytest.mark.more
 class TestRejectedRowsInNamedSchema(InNamedSchema, RejectedContract):
     pass
 
 
-@pytest.mark.more_of(
-    "test_a_repeat_is_found_by_when_it_comes_where_its_clock_is_wrong",
-    "test_a_reset_finds_the_same_firsts_again",
-    "test_many_apply_events_of_the_same_identities_and_one_of_each_counts",
-    "test_what_nobody_asks_for_is_forgotten_in_small_steps",
-)
+@pytest.mark.more
 class TestDuplicatesInNamedSchema(InNamedSchema, DuplicatesContract):
     pass
 
@@ -129,24 +118,17 @@ class AllRowsMerged(OnPostgres):
             monkeypatch.setattr(PostgresTransaction, shorter, lambda *_: None)
 
 
-@pytest.mark.more_of(
-    "test_a_batch_that_comes_again_changes_nothing",
-    "test_compare_makes_and_changes_nothing",
-    "test_many_apply_the_same_batches_and_each_event_counts_once",
-    "test_new_columns_are_added_beside_writers_that_do_not_know_them",
-)
+@pytest.mark.more
 class TestPostgresSinkThatMergesAllRows(AllRowsMerged, SinkContract):
     pass
 
 
-@pytest.mark.more_of(
-    "test_many_try_the_same_events_beside_batches_and_each_counts_once",
-    "test_what_is_filtered_now_is_no_longer_rejected",
-)
+@pytest.mark.more
 class TestRejectedRowsOfPostgresThatMergesAllRows(AllRowsMerged, RejectedContract):
     pass
 
 
+@pytest.mark.more
 class TestForgettingOnPostgresThatMergesAllRows(AllRowsMerged, ForgettingContract):
     pass
 

@@ -38,6 +38,7 @@ def all_come_to_the_same(table: Table, mode: str, log: Log, delivered: Delivered
         beside.close()
 
 
+@pytest.mark.more(but=1)
 @settings(max_examples=8, phases=(Phase.generate,), suppress_health_check=ANY)
 @given(log=logs(), delivered=deliveries)
 def test_any_batches_give_what_sqlite_and_the_model_give(

@@ -142,6 +142,7 @@ def test_a_server_that_was_killed_has_the_batch_or_not(database: Database) -> No
     sink.close()
 
 
+@pytest.mark.more
 def test_a_server_killed_in_a_copy(database: Database) -> None:
     happens_at_each(database, ["half copied"], killed_and_started(database))
     gc.collect()  # from Python 3.13 on, text that cannot be closed while a view of it is there would fail this test

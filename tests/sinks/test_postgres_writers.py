@@ -176,6 +176,7 @@ def killed_while_last_rows_are_merged(place: Place, points: Iterable[str], *, by
 # In `make test`, some points: what is committed too early is there at the last one before COMMIT.
 
 
+@pytest.mark.more
 def test_a_writer_killed_at_some_points_has_done_all_or_nothing(place: Place) -> None:
     killed_at_each(place, ["levels raised", "half copied", "keys remembered", "none whole", "committed"])
 

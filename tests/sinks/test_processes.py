@@ -31,6 +31,7 @@ def check(path: Path, mode: str) -> None:
         ]
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_processes_that_apply_the_same_batches_at_once(tmp_path: Path, mode: str) -> None:
     path, at_work = tmp_path / "t.db", FORKED.Barrier(2)

@@ -66,6 +66,7 @@ class _OnRedis:
         return open_store(redis_url, timeout=NEVER)
 
 
+@pytest.mark.more
 class TestPostgresOwnership(_OnPostgres, OwnershipStoreContract):
     pass
 
@@ -74,10 +75,7 @@ class TestPostgresCheckpoints(_OnPostgres, CheckpointStoreContract):
     pass
 
 
-@pytest.mark.more_of(
-    "test_as_many_keys_as_one_call_may_name",
-    "test_fences_of_many_who_take_turns_only_rise",
-)
+@pytest.mark.more
 class TestPostgresLeases(LeaseHoldsContract):
     @pytest.fixture
     def store(self, postgres_url: str) -> Any:
@@ -88,11 +86,12 @@ class TestRedisOwnership(_OnRedis, OwnershipStoreContract):
     pass
 
 
+@pytest.mark.more
 class TestRedisCheckpoints(_OnRedis, CheckpointStoreContract):
     pass
 
 
-@pytest.mark.more_of("test_as_many_keys_as_one_call_may_name")
+@pytest.mark.more
 class TestRedisLeases(LeaseHoldsContract):
     @pytest.fixture
     def store(self, redis_url: str) -> Any:
