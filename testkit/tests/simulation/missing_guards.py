@@ -369,7 +369,7 @@ def never_steals(patch: Patch) -> None:
 
 
 def hands_to_nobody(patch: Patch) -> None:
-    patch.setattr(keeping, "owner_step", lambda *, asked, drained: hand_over.HandOverStep.RELINQUISH)
+    patch.setattr(keeping, "owner_step", lambda *, has_asker, drained: hand_over.HandOverStep.RELINQUISH)
 
 
 def no_successors(patch: Patch) -> None:
