@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +278,7 @@ def test_the_source_process_serves_metrics_and_health_of_the_whole_query(bench: 
         def told(series: str) -> float:
             try:
                 return samples(get(f"http://127.0.0.1:{port}/metrics")[1]).get(f"leasehold_instance_{series}", 0.0)
-            except OSError:  # the process is about to start
+            except (OSError, HTTPException):  # the process is about to start, or ended while it answered
                 return -1.0
 
         until(lambda: (told("events_total") or 0) >= 30, "the batch to be counted")
