@@ -23,7 +23,7 @@ demo: .venv/.demo ## install, and run the main job: a million events, two Spark 
 
 # Linters and the bare install run beside the tests and keep one core busy for a minute; what they say of a fault is
 # printed when they end.
-test: .venv/.dev ## install, and run linters, types, import layers, the bare install and a test of each promise: 6 minutes
+test: .venv/.dev ## install, and run linters, types, import layers, the bare install and a test of each promise: 8 minutes
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; trap 'kill $$linters; exit 130' INT TERM; \
 	{ $(MAKE) --no-print-directory lint smoke > "$$said" 2>&1 || { cat "$$said"; false; }; } & linters=$$!; \
 	$(MAKE) --no-print-directory .venv/.ready && \
