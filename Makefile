@@ -31,7 +31,7 @@ test: .venv/.dev ## install, and run linters, types, import layers, the bare ins
 	if wait $$linters; then tail -n 1 "$$said"; else echo 'lint or smoke failed: what they said is above'; tests=1; fi; \
 	exit $$tests
 
-more: .venv/.ready ## all other tests that need nothing but packages: 12 minutes
+more: .venv/.ready ## all other tests that need nothing but packages: 16 minutes
 	$(BIN)/python -m tests.gate '(more or timing) and not soak and not peers' $(SHARED_OUT) $(ARGS)
 
 lint: .venv/.dev ## linter, formatter, types, import layers and wording

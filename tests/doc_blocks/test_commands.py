@@ -22,6 +22,7 @@ import pytest
 from azure.servicebus import ServiceBusClient
 
 from leasehold.cli.app import app
+from leasehold.errors import HubUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.rules.table_spec import FENCE_COLUMNS
@@ -209,10 +210,13 @@ def test_a_queue_is_drained_and_its_dead_letters_looked_after(servers: Scene) ->
     log.parent.mkdir()
 
     def events() -> int:
-        with closing(LogHub(log)) as hub:
-            return sum(one.end for one in hub.partition_properties().values())
+        try:
+            with closing(LogHub(log)) as hub:
+                return sum(one.end for one in hub.partition_properties().values())
+        except HubUnavailable:  # the bridge has not made it yet, or only its file
+            return 0
 
-    run(servers, "queues.md", "leasehold bridge", lambda: log.exists() and events() == 2)
+    run(servers, "queues.md", "leasehold bridge", lambda: events() == 2)
     send_orders(servers)
     connection = servers.environment["LEASEHOLD_SERVICE_BUS_CONNECTION_STRING"]
     client = ServiceBusClient.from_connection_string(connection)
