@@ -6,8 +6,9 @@ what a session does in the background counts for the test that runs then. Server
 test. Promises that a figure hardly depends on what else the machine does, as the time on a clock would.
 
 A process that outlives its parent, as Spark's Java does when its program is killed, would be lost to the sum with all
-that it used: the worker adopts it (prctl's child subreaper) and takes its end. Only what was seen with another parent
-counts as adopted; the end of a process that the test itself started is left to the test.
+that it used: the worker adopts it (prctl's child subreaper), takes its end, and counts it then. A server that all
+workers share, which goes its own way too, ends behind all tests. Only what was seen with another parent counts as
+adopted; the end of a process that the test itself started is left to the test.
 
 `tests.gate` has each worker write a file into the folder that `NOTES` names, a line a test. It reads Linux's /proc.
 """
@@ -21,7 +22,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,10 +68,11 @@ class Costs:
 
     def __init__(self, folder: Path) -> None:
         self._notes = folder / f"{os.getpid()}.jsonl"
-        self._spent, self._time = spent_below(os.getpid()), time.monotonic()
+        self._adopted: frozenset[int] = frozenset()
+        self._spent, self._time = spent_below(os.getpid(), self._adopted), time.monotonic()
         ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
         self._ended = threading.Event()
-        threading.Thread(target=_end_orphans, args=[self._ended], name="ends of orphans", daemon=True).start()
+        threading.Thread(target=self._end_orphans, name="ends of orphans", daemon=True).start()
 
     def pytest_sessionfinish(self) -> None:
         """The process has no more to note."""
@@ -80,7 +82,7 @@ class Costs:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Run the test, and note it."""
         done = yield
-        spent, now = spent_below(os.getpid()), time.monotonic()
+        spent, now = spent_below(os.getpid(), self._adopted), time.monotonic()
         more = item.get_closest_marker("more") is not None
         # A process that ended without being waited for takes what it used out of the sum.
         note = [item.nodeid, max(0.0, spent - self._spent), now - self._time, more]
@@ -88,6 +90,19 @@ class Costs:
             notes.write(json.dumps(note) + "\n")
         self._spent, self._time = spent, now
         return done
+
+    def _end_orphans(self) -> None:
+        """Take the ends of processes that this one has adopted, until its tests are over."""
+        others: set[int] = set()
+        while not self._ended.wait(_LOOK):
+            seen = processes()
+            others |= {number for number, process in seen.items() if process.parent != os.getpid()}
+            others &= seen.keys()
+            self._adopted = frozenset(number for number in others if seen[number].parent == os.getpid())
+            for number in self._adopted:
+                if seen[number].ended:
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(number, os.WNOHANG)
 
 
 @dataclass(frozen=True)
@@ -111,8 +126,11 @@ def processes() -> dict[int, Process]:
     return seen
 
 
-def spent_below(root: int) -> float:
-    """Seconds of processor time that process `root` and all below it have used, with those that have ended."""
+def spent_below(root: int, adopted: Set[int]) -> float:
+    """Seconds of processor time that process `root` and all below it have used, with those that have ended.
+
+    Those that it has adopted, and what is below them, count when they have ended.
+    """
     below: dict[int, list[int]] = defaultdict(list)
     seen = processes()
     for number, process in seen.items():
@@ -121,22 +139,8 @@ def spent_below(root: int) -> float:
     while todo:
         number = todo.pop()
         total += seen[number].seconds if number in seen else 0.0
-        todo += below[number]
+        todo += below[number] if number != root else (child for child in below[root] if child not in adopted)
     return total
-
-
-def _end_orphans(ended: threading.Event) -> None:
-    """Take the ends of processes that this one has adopted, until its tests are over."""
-    others: set[int] = set()
-    while not ended.wait(_LOOK):
-        seen = processes()
-        for number, process in seen.items():
-            if process.parent != os.getpid():
-                others.add(number)
-            elif process.ended and number in others:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(number, os.WNOHANG)
-        others &= seen.keys()
 
 
 def read(folder: Path) -> list[Cost]:

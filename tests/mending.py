@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 from click.testing import CliRunner
 
 from leasehold.cli.app import app
+from tests.left_out import failed
 from tests.stores.servers import PostgresServer
 from tests.waiting import until
 
@@ -95,11 +95,11 @@ class Server:
 
 @contextmanager
 def small_disk(folder: Path, size: str = "1m") -> Iterator[Path]:
-    """A disk of this size, for the length of the block. Skips the test where nothing can be mounted."""
+    """A disk of this size, for the length of the block. Where nothing can be mounted the test is left out."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
     if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("nothing can be mounted here")
+        failed("nothing can be mounted here")
     try:
         yield folder
     finally:

@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.repository import ROOT
@@ -47,13 +48,20 @@ class Block:
 
 def blocks(*languages: str) -> Iterator[Block]:
     """The fences of these languages, or all. Raises where a page has a fence that does not end."""
+    return (each for each in _all() if not languages or each.language in languages)
+
+
+@cache
+def _all() -> list[Block]:
+    fences = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         found = list(_FENCE.finditer(text))
         assert len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(found), f"{page}: a fence does not end"
         for one in found:
-            if not languages or one[2] in languages:
-                yield Block(page, text.count("\n", 0, one.start()) + 1, one[2], textwrap.dedent(one[3]))
+            line = text.count("\n", 0, one.start()) + 1
+            fences.append(Block(page, line, one[2], textwrap.dedent(one[3])))
+    return fences
 
 
 def block(name: str, has: str) -> Block:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.left_out import failed
 from tests.node_packages import locked
-from tests.peers.left_out import failed
 
 
 def built(what: str, source: Path, name: str) -> Path:

@@ -14,8 +14,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
+from tests.left_out import failed
 from tests.node_packages import locked
-from tests.peers.left_out import failed
 
 EVENT_HUBS_PROCESSOR = (
     "com.azure:azure-messaging-eventhubs:5.21.3",

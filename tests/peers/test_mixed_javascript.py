@@ -16,8 +16,8 @@ pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob")
 from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.faults.mixed_worker import HUB
+from tests.left_out import failed
 from tests.node_packages import install, node
-from tests.peers.left_out import failed
 from tests.peers.watched_fleet import PARTITIONS, TAKE_OVER, WatchedFleet, at_default_times, courses
 from tests.stores.azurite import Azurite
 

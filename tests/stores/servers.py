@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 
 import psutil
 import psycopg
-import pytest
 
+from tests.left_out import failed
 from tests.ports import free_port
 from tests.stores.shared import detached, one_for_all, runs
 from tests.waiting import PATIENCE, until
@@ -235,10 +235,7 @@ def _folder(name: str) -> Iterator[Path]:
 
 def missing(what: str, error: BaseException) -> NoReturn:
     """Skip on a laptop, and fail in CI, where a server that does not start hides what is no longer tested."""
-    reason = f"no {what} server could be started: {error!r}"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    failed(f"no {what} server could be started: {error!r}")
 
 
 @contextmanager

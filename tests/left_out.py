@@ -1,4 +1,4 @@
-"""What becomes of a test whose real part could not be had although the tool that brings it is there."""
+"""What becomes of a test for which the machine lacks a real part that it should have."""
 
 from __future__ import annotations
 
