@@ -230,15 +230,23 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
     @contextmanager
     def _looking(self, *tables: str) -> Iterator[PostgresSession]:
         with self._using() as session:
-            check_tables(session, tables, self._connections.shown)
+            self._check_looked_at(session, tables)
             yield session
 
     @contextmanager
     def _viewing(self, *tables: str) -> Iterator[PostgresSession]:
         with self._using() as session, session.connection.transaction():
             session.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            check_tables(session, tables, self._connections.shown)
+            self._check_looked_at(session, tables)
             yield session
+
+    def _check_looked_at(self, session: PostgresSession, tables: Sequence[str]) -> None:
+        """Refuse tables that are somebody else's, and those of another format: their columns may mean other things."""
+        if session.connection in self._trusted:
+            check_tables(session, tables, self._connections.shown)
+        else:
+            check_tables(session, [record.TABLE, *tables], self._connections.shown)
+            record.check_formats(session, FORMAT)
 
     @contextmanager
     def _using(self) -> Iterator[PostgresSession]:
