@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE
 
 READ_ONLY = """
 for folder in /var/tmp /usr/tmp /tmp; do
-  if [ -d $folder ]; then mount --bind $folder $folder; mount -o remount,bind,ro $folder; fi
+  if [ -d $folder ]; then mount --rbind $folder $folder; mount -o remount,bind,ro $folder; fi
 done
 mount --bind "$1" "$1"; mount -o remount,bind,rw "$1"
 """
