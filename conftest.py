@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 temporary_folder.settle()
 
+# Nearly all that collecting tests makes stays: looking at it again and again costs each worker two seconds.
+gc.disable()
+
 # Properties are about what comes out, not about how long a shared core took; and the gate tries the same examples in
 # each run. `make soak` draws new ones.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -85,8 +88,8 @@ def pytest_collection_finish() -> None:
 
     Without this a look at all objects takes a quarter of a second, and `collected` alone asks for hundreds.
     """
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

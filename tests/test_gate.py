@@ -94,6 +94,7 @@ def outcome(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("outcome", [{"test_a.py": TIMED}], indirect=True)
 def test_what_measures_time_runs_alone_after_all_others(outcome: tuple[int, str]) -> None:
     code, output = outcome
@@ -102,6 +103,7 @@ def test_what_measures_time_runs_alone_after_all_others(outcome: tuple[int, str]
     assert "alone:" not in output
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "outcome", [{"test_a.py": PASSES + FAILS, "test_b.py": FAILS_ONCE, "test_c.py": FAILS_TIMED}], indirect=True
 )

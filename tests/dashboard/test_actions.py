@@ -104,6 +104,7 @@ def test_an_event_is_dropped_with_the_token_and_left_alone_without(place: Place,
     assert (dropped.event.sequence_number, dropped.dropped_for) == (2, "a test")
 
 
+@pytest.mark.more
 def test_a_parked_event_is_to_be_tried_at_once_by_whoever_has_the_token(place: Place, served: Served) -> None:
     wish = json.dumps({"action": "retry", "of": "parked", "hub": place.hub.identity, "events": [["1", 2]]})
     here = served.url.rstrip("/")

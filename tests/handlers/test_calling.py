@@ -226,6 +226,7 @@ def test_a_process_that_ends_in_a_call_is_told_as_an_exception(account: str, how
     assert raised.value.described == f"HandlerDied: its process ended {how}"
 
 
+@pytest.mark.more
 def test_a_process_that_ended_between_two_calls_is_nobodys_failure(calls: Path) -> None:
     with closing(opened(NEVER)) as processes:
         processes(None, event("a"))
@@ -322,6 +323,7 @@ with interrupting.Interrupting(told, 0.2) as answers:
 """
 
 
+@pytest.mark.more
 def test_what_goes_on_all_the_same_ends_its_process_with_its_stack() -> None:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 

@@ -200,6 +200,7 @@ def called() -> list[int]:
     return [child.pid for child in own if "calling.program" in " ".join(child.cmdline())]
 
 
+@pytest.mark.more
 def test_calls_that_all_take_long_are_waited_for(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is slow is what takes much longer than the calls before."""
     monkeypatch.setattr(processes, "_Process", _Process)

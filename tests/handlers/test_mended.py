@@ -80,6 +80,7 @@ class Orders:
             assert processor.running
 
 
+@pytest.mark.more
 def test_in_postgres(place: Path, server: Server) -> None:
     orders = Orders(place)
 

@@ -104,6 +104,7 @@ def test_a_message_that_a_queue_never_takes_is_refused_as_its_own_fault(
     assert server.count(entity.partition("?")[0]) == 1
 
 
+@pytest.mark.more
 def test_a_message_that_is_larger_than_a_batch_is_sent_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a queue of the tier Premium takes it: up to 100 MB, and batches up to 1 MB."""
     large = b"z" * 3_000_000

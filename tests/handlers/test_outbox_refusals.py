@@ -108,6 +108,7 @@ def bench(receiver: Receiver, tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
+@pytest.mark.more(but=1)
 def test_what_is_refused_together_is_sent_one_by_one(
     bench: Bench, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:

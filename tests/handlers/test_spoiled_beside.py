@@ -124,6 +124,7 @@ def test_where_parked_events_and_those_of_the_outbox_come_from(table: Table, whe
         assert len(listed) == 1 + ("other" in where), "the event of z, which waits, is"
 
 
+@pytest.mark.more(but=2)
 @pytest.mark.parametrize("partition", [NO_TEXT, "x'ff'", "'9'", "9"])
 def test_watermarks_of_partitions_that_are_none(table: Table, partition: str) -> None:
     table.give("a")
@@ -138,6 +139,7 @@ def test_watermarks_of_partitions_that_are_none(table: Table, partition: str) ->
 # Messages of a queue
 
 
+@pytest.mark.more(but=2)
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("column", ["version", "queue", "sequence_number", "enqueued_time"])
 def test_the_place_of_an_entity_among_messages(tmp_path: Path, column: str, value: str) -> None:
@@ -151,6 +153,7 @@ def test_the_place_of_an_entity_among_messages(tmp_path: Path, column: str, valu
     assert rows(tmp_path, "SELECT value FROM entities") == [(6,)]
 
 
+@pytest.mark.more(but=2)
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize(
     "column", ["message", "sequence_number", "enqueued_time", "body", "deliveries", "parked_at", "queue"]

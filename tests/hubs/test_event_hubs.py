@@ -92,6 +92,7 @@ def fill(memory: MemoryHub, partition: str, count: int) -> None:
     memory.append(partition, [Message(data_message(b"x", {}), "k")] * count)
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("seconds", [0.02, 0.1])
 def test_a_service_that_is_far_away_is_read(
     server: EventHubsServer, memories: dict[str, MemoryHub], seconds: float

@@ -162,6 +162,7 @@ def test_an_offset_that_cannot_be_found_out_stays_unknown(
     mixed.close()
 
 
+@pytest.mark.more
 def test_a_range_ends_early_only_if_its_checkpoint_would_be_refused(
     server: EventHubsServer, two: EventHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

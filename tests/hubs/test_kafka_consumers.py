@@ -89,6 +89,7 @@ def kept(hub: KafkaHub) -> dict[int, int]:
     return {partition: lane._bytes for partition, lane in shared.lanes.items()}
 
 
+@pytest.mark.more
 def test_more_partitions_than_consumers_are_read_without_opening_and_closing_any(
     cluster: Cluster, made: list[Client[Consumer]], closed: list[Client[Any]]
 ) -> None:
@@ -130,6 +131,7 @@ def test_any_range_is_exact_while_others_of_the_consumer_are_read(
     assert len(made) == 1
 
 
+@pytest.mark.more
 def test_a_read_that_nobody_goes_on_with_holds_up_no_other_and_keeps_no_more_than_its_share(
     hub: KafkaHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -292,6 +292,7 @@ def test_other_forms_of_the_types_are_taken(hub: LogHub) -> None:
     assert all(batch.schema == event_schema() for batch in hub.read("0", 0, 7, batch_rows=2))
 
 
+@pytest.mark.more
 def test_a_large_batch_is_one_transaction_of_several_rows(path: Path, hub: LogHub) -> None:
     many = pa.table({"body": pa.array([b"x"] * (2 * STORED_ROWS + 1))})
     large = pa.table({"body": pa.array([bytes(STORED_BYTES // 3)] * 5)})

@@ -33,6 +33,7 @@ processor.run()
 """
 
 
+@pytest.mark.more
 def test_a_handler_of_a_processor_ends_its_children(tmp_path: Path) -> None:
     log(tmp_path, partitions=1, each=1)
     command = [sys.executable, "-c", PROCESSOR, str(tmp_path / "hub.db")]

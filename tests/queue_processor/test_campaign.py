@@ -230,6 +230,7 @@ def test_each_message_has_one_effect_with_one_killed_one_paused_and_the_server_r
     campaign(tmp_path, request, monkeypatch, table, policy, **size, processes=4)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("table", ["sqlite"], indirect=True)
 def test_the_same_of_a_few_messages(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, table: Accounts

@@ -326,6 +326,7 @@ def test_into_kafka_a_message_may_come_twice_and_says_so(
     assert server.count("orders") == 0
 
 
+@pytest.mark.more
 def test_a_queue_with_sessions_is_drained_session_by_session(server: ServiceBusServer, log: LogHub) -> None:
     for session in "ab":
         server.send("sessions", *(f"{session}{n}" for n in range(5)), session_id=session)
@@ -342,6 +343,7 @@ def test_a_queue_with_sessions_is_drained_session_by_session(server: ServiceBusS
         assert mine == [f"{session}{n}" for n in range(5)]
 
 
+@pytest.mark.more
 def test_a_queue_that_is_away_is_waited_for_and_that_is_said_once(
     log: LogHub, tmp_path: Path, drains: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ def check(path: Path, table: SqliteSink, model: Model) -> None:
     assert {("h", p): (m.sequence_number, m.owner_level) for p, m in table.watermarks("h").items()} == model.marks
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("mode", ["append", "upsert", "upsert by version"])
 @campaign(20, 1000)
 @given(log=logs(), delivered=deliveries)

@@ -17,6 +17,7 @@ STAMP = """CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS $$
 ROWS = "SELECT tail, status, slot FROM flights ORDER BY number"
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize(
     ("made", "mark"),
     [

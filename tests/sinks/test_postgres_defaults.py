@@ -107,6 +107,7 @@ def test_what_the_table_gives_by_itself_stops_it_and_loses_nothing(place: Place,
     sink.close()
 
 
+@pytest.mark.more
 def test_a_domain_that_takes_no_null_is_a_column_of_its_own_too(place: Place) -> None:
     place.run("CREATE DOMAIN told AS text CHECK (VALUE IS NOT NULL)", f"CREATE TABLE flights ({COLUMNS}, own told)")
     sink = place.sink(FLIGHTS)
@@ -116,6 +117,7 @@ def test_a_domain_that_takes_no_null_is_a_column_of_its_own_too(place: Place) ->
     sink.close()
 
 
+@pytest.mark.more
 def test_a_number_that_leaves_its_columns_range_within_a_batch_rejects_none_but_bad_events(place: Place) -> None:
     place.run(
         "CREATE SEQUENCE n START 32700",
@@ -190,6 +192,7 @@ def test_what_a_row_brings_rejects_it_alone(place: Place, rule: str, mode: str) 
     sink.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("ends", ["NO ACTION", "SET NULL"])
 def test_a_row_that_others_of_the_table_refer_to_is_not_deleted(place: Place, ends: str) -> None:
     place.run(
@@ -203,6 +206,7 @@ def test_a_row_that_others_of_the_table_refer_to_is_not_deleted(place: Place, en
     sink.close()
 
 
+@pytest.mark.more
 def test_what_a_default_refers_to_in_the_table_itself_may_come_later(place: Place) -> None:
     place.run(f"CREATE TABLE flights ({COLUMNS}, own text DEFAULT 'c' REFERENCES flights (tail))")
     sink = place.sink(FLIGHTS)
@@ -210,6 +214,7 @@ def test_what_a_default_refers_to_in_the_table_itself_may_come_later(place: Plac
     sink.close()
 
 
+@pytest.mark.more
 def test_a_time_that_no_partition_takes_stops_the_table(place: Place) -> None:
     """Rows of a log are parted by when they are written, and nobody has made the partition of this month."""
     place.run(

@@ -52,6 +52,7 @@ def test_a_row_that_is_there_takes_no_number(place: Place, column: str, way: str
     sink.close()
 
 
+@pytest.mark.more
 def test_a_sequence_that_is_used_up_stops_the_table_and_loses_nothing(place: Place) -> None:
     place.run(
         "CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint, "

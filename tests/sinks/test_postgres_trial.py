@@ -52,6 +52,7 @@ def test_code_that_finds_nothing_by_the_search_path_is_found(place: Place, runs:
     sink.close()
 
 
+@pytest.mark.more
 def test_a_publication_that_needs_a_replica_identity_is_no_outage(place: Place) -> None:
     """A table of the user's own may have a unique index and no primary key; all of ours have one."""
     place.run(
@@ -98,6 +99,7 @@ def test_a_row_on_trial_leaves_nothing(place: Place) -> None:
     sink.close()
 
 
+@pytest.mark.more
 def test_a_row_on_trial_waits_for_nobody(place: Place) -> None:
     sink = place.sink(FLIGHTS)
     sink.apply(batch([E("a")]))

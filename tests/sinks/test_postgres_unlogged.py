@@ -31,6 +31,7 @@ MADE = {
 }
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("made", MADE)
 def test_an_unlogged_table_is_refused_before_the_first_write(place: Place, made: str) -> None:
     place.run(*MADE[made])
@@ -45,6 +46,7 @@ def test_an_unlogged_table_is_refused_before_the_first_write(place: Place, made:
     sink.close()
 
 
+@pytest.mark.more
 def test_a_table_that_is_altered_while_it_is_written_is_refused_at_the_next_batch(place: Place) -> None:
     sink = place.sink(FLIGHTS)
     sink.apply(batch([E("a")]))
@@ -57,6 +59,7 @@ def test_a_table_that_is_altered_while_it_is_written_is_refused_at_the_next_batc
     sink.close()
 
 
+@pytest.mark.more
 def test_a_partition_that_is_attached_while_the_table_is_written_is_refused(place: Place) -> None:
     place.run(*PARTED[:-1])
     sink = place.sink(FLIGHTS)
@@ -68,6 +71,7 @@ def test_a_partition_that_is_attached_while_the_table_is_written_is_refused(plac
     sink.close()
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("name", BESIDE)
 def test_an_unlogged_table_beside_it_is_refused(place: Place, name: str) -> None:
     made = place.sink(FLIGHTS)

@@ -68,6 +68,7 @@ def test_retries_in_processes_beside_an_instance(tmp_path: Path) -> None:
     assert sorted(look(path, "SELECT tail, status FROM flights")) == latest
 
 
+@pytest.mark.more
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("01"), st.integers(0, 5)), max_size=8),
     st.dictionaries(st.sampled_from("ab"), st.tuples(st.sampled_from("01"), st.integers(0, 5))),

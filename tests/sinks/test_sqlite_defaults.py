@@ -56,6 +56,7 @@ def made(folder: Path, own: str, strict: str = "") -> Path:
     return path
 
 
+@pytest.mark.more(but=4)
 @pytest.mark.parametrize("mode", ["upsert", "append"])
 @pytest.mark.parametrize("own", [*OWN, *STRICT])
 def test_what_the_table_gives_by_itself_stops_it_and_loses_nothing(tmp_path: Path, own: str, mode: str) -> None:

@@ -49,6 +49,7 @@ def test_in_sqlite(tmp_path: Path, trigger: str) -> None:
         refused(sink, run, trigger)
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("trigger", SERVERS)
 def test_in_postgres(place: Place, trigger: str) -> None:
     place.run("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")

@@ -178,6 +178,7 @@ def test_without_checkpoints_each_start_is_the_first_and_the_table_drops_what_it
         place.batches(checkpoint_store="none")
 
 
+@pytest.mark.more
 def test_without_checkpoints_the_table_knows_the_places_where_the_instance_knows_the_table(place: Place) -> None:
     place.send(3)
     table = place.table()

@@ -102,6 +102,7 @@ def test_a_handler_of_the_program_is_left_alone(monkeypatch: pytest.MonkeyPatch)
             signal.signal(each, handler)
 
 
+@pytest.mark.more
 def test_a_batch_of_which_tasks_tell_nothing_since_java_ends_too_writes_nothing_and_raises_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_batch_of_which_tasks_tell_nothing_since_java_ends_too_writes_nothing_
     assert place.checkpoints() == {"0": 1, "1": 1}
 
 
+@pytest.mark.more
 def test_a_batch_whose_jobs_a_stop_has_cancelled_writes_nothing_and_raises_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

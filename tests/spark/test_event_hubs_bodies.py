@@ -38,6 +38,7 @@ def url(memory: MemoryHub) -> Iterator[str]:
     gc.collect()
 
 
+@pytest.mark.more
 def test_a_message_without_a_body_deletes_and_an_amqp_value_is_json(
     spark: SparkSession, memory: MemoryHub, url: str, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def table(folder: Path, spark: SparkSession) -> Iterator[HandledOfFile]:
     made.close()
 
 
+@pytest.mark.more
 def test_what_tasks_computed_is_computed_again_where_an_operator_came_between(
     folder: Path, table: HandledOfFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +225,7 @@ def test_what_handlers_on_spark_have_not_is_refused(folder: Path, old: str, new:
         HandledOfFile(read_pipeline_file(file))
 
 
+@pytest.mark.more
 def test_a_worker_opens_once_what_its_calls_are_given(folder: Path, spark: SparkSession) -> None:
     """A job brings the handler anew, and finds open what an earlier one has opened in the same worker."""
     file = folder / "orders.toml"

@@ -61,6 +61,7 @@ def test_an_entity_of_which_one_partition_has_parked_an_event_waits_in_the_other
     assert rows(folder, "SELECT partition, sequence_number FROM leasehold_parked ORDER BY 1") == [("0", 0), ("1", 0)]
 
 
+@pytest.mark.more
 def test_what_another_process_has_changed_meanwhile_is_computed_again(
     folder: Path, file: Path, table: HandledOfFile, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +93,7 @@ def test_what_comes_behind_a_partition_that_is_not_committed_as_computed_is_comp
     assert rows(folder, "SELECT partition, sequence_number FROM leasehold_parked ORDER BY 1") == [("0", 0), ("1", 0)]
 
 
+@pytest.mark.more
 def test_behind_an_outage_of_one_partition_the_others_are_right(folder: Path, table: HandledOfFile) -> None:
     away = [(f"k{n}", 13) for n in range(12)]
     whole = both(batch("0", 0, *away, ("a", 1)), batch("1", 0, ("a", 2), ("k0", 1)))

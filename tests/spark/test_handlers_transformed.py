@@ -222,6 +222,7 @@ def test_rows_that_a_handler_cannot_be_given_are_refused_at_the_start(
         raise error
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize(
     ("sql", "said"),
     [

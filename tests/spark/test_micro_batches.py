@@ -94,6 +94,7 @@ def test_the_span_of_a_batch_links_to_its_producers(place: Place) -> None:
     provider.shutdown()
 
 
+@pytest.mark.more
 def test_a_body_that_raises_leaves_no_checkpoint_and_its_events_come_again(place: Place) -> None:
     place.send(5)
     table = place.table()
@@ -245,6 +246,7 @@ def test_rows_of_an_earlier_batch_are_refused(place: Place) -> None:
         each(place.batches(), a_part)
 
 
+@pytest.mark.more
 def test_a_batch_that_a_loop_was_left_in_comes_again(place: Place) -> None:
     place.send(5)
     table, seen = place.table(), []
@@ -276,6 +278,7 @@ def test_a_batch_is_applied_once_to_a_table_and_to_its_own_pipeline_only(place: 
         each(place.batches(), lambda batch: stranger.apply(plain(batch.events), batch))
 
 
+@pytest.mark.more
 def test_one_name_in_two_databases_is_two_tables_and_in_another_case_the_same(place: Place) -> None:
     place.send(2)
     table, shouted, other = place.table(), place.table(table="EVENTS"), place.table(file="other.db")

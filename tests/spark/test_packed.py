@@ -118,6 +118,7 @@ def test_the_expressions_of_the_table_count_too(
     assert found.rows.schema.names == ["id", "n", *FENCE.split(", ")]
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("only_picks", [True, False])
 def test_a_loop_of_your_own_hands_them_on_the_same_way(
     spark: SparkSession, tmp_path: Path, only_picks: bool, monkeypatch: pytest.MonkeyPatch
@@ -137,6 +138,7 @@ def test_a_loop_of_your_own_hands_them_on_the_same_way(
     assert collected.columns == ([["packed"]] if only_picks else [fetched] * 3)
 
 
+@pytest.mark.more
 def test_a_batch_that_is_not_at_hand_is_not_read_by_the_driver_either(spark: SparkSession, tmp_path: Path) -> None:
     """Its rows are refused, as they are where tasks read."""
     place, earlier, refused = Place(spark, tmp_path), list[MicroBatch](), []

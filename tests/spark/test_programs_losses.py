@@ -26,6 +26,7 @@ def lose_blocks(spark: SparkSession) -> None:
         persisted.unpersist(True)
 
 
+@pytest.mark.more
 def test_a_partition_stolen_between_two_tables_that_lost_persisted_rows(spark: SparkSession, tmp_path: Path) -> None:
     """The second table gets what a second reader of the partition is given, and the rest at its next owner's."""
     pytest.importorskip("azure.eventhub")

@@ -39,6 +39,7 @@ def hub_time(program: Program, partition: str, number: int) -> float:
     return micros / 1e6
 
 
+@pytest.mark.more
 def test_the_commands_tell_lag_in_seconds_where_the_hub_tells_no_time(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from tests.spark.programs import FAST, Program
 from tests.waiting import NEVER, hang, until
 
 
+@pytest.mark.more
 def test_sys_exit_in_the_function_is_an_error_of_the_query(program: Program) -> None:
     program.send(5, "0")
 

@@ -70,6 +70,7 @@ def test_the_table_is_the_same(
     assert contents(tmp_path, way) == by_default[way]
 
 
+@pytest.mark.more
 def test_a_time_without_a_zone_is_never_what_a_schema_means_by_timestamp(
     spark: SparkSession, log: Path, tmp_path: Path
 ) -> None:

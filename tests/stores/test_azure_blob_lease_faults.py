@@ -79,6 +79,7 @@ def stop_at(store: BlobLeaseStore, monkeypatch: pytest.MonkeyPatch, step: str) -
     monkeypatch.setattr(store._blobs, step, stops)
 
 
+@pytest.mark.more
 def test_a_close_without_an_answer_can_be_made_again(
     opener: Open, proxy: Proxy, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +167,7 @@ def test_who_stops_while_acquiring_keeps_the_key_from_nobody(
     assert other.renew([lease]) == [lease]
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("what", ["metadata of a free key", "metadata of a held key", "blob"])
 def test_a_fence_is_above_the_former_ones_also_when_somebody_has_removed_its_record(
     opener: Open, scope: str, what: str

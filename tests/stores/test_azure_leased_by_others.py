@@ -111,6 +111,7 @@ def test_a_write_that_was_made_before_the_lease_is_known_again(
             blobs.write(address, {"number": "3"}, written.etag, Deadline(NEVER))
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("area", [Area.CHECKPOINT, Area.CHECKPOINT_LEVEL])
 def test_an_announcement_is_made_for_the_other_partitions(store: BlobStore, leased: Leases, area: Area) -> None:
     group = new_group()
@@ -123,6 +124,7 @@ def test_an_announcement_is_made_for_the_other_partitions(store: BlobStore, leas
     assert store.raise_owner_level(raised) == raised
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("area", [Area.CHECKPOINT, Area.CHECKPOINT_LEVEL])
 def test_checkpoints_of_the_other_partitions_are_written_and_the_lease_is_named(
     store: BlobStore, leased: Leases, caplog: pytest.LogCaptureFixture, area: Area
@@ -141,6 +143,7 @@ def test_checkpoints_of_the_other_partitions_are_written_and_the_lease_is_named(
     assert store.update_checkpoints(checkpoints(group, 2, 8)) == []
 
 
+@pytest.mark.more
 def test_a_former_owner_is_refused_meanwhile(store: BlobStore, blobs: BlobRecords, leased: Leases) -> None:
     group, former = new_group(), CheckpointRecords(blobs)
     former.raise_owner_level(checkpoints(group, 1))

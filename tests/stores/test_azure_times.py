@@ -100,6 +100,7 @@ def test_sessions_that_ended_leave_nothing_behind(by_hand: AzuriteByHand, entiti
     assert not any(gone.id in key for key in keys for gone in (closed, expired))
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize("scheme", ["azblob", "aztable"])
 def test_presence_and_asks(by_hand: AzuriteByHand, scheme: str) -> None:
     name = f"times{secrets.token_hex(8)}"

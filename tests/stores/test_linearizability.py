@@ -29,6 +29,7 @@ class TestMemoryLeases(LinearizableLeases):
         return lambda: store
 
 
+@pytest.mark.more_of("test_what_processes_do_at_once_looks_like_one_after_another")
 class TestSqlite(LinearizableOwnership):
     @pytest.fixture
     def reopen(self, tmp_path: Path) -> Callable[[], SqliteStore]:

@@ -325,6 +325,7 @@ def requests(server: Server) -> int:
     return len(re.findall(r"LOG:  (execute|statement)", server.log()))
 
 
+@pytest.mark.more(but=1)
 def test_the_number_of_requests_does_not_depend_on_that_of_partitions(untouched: str, server: Server) -> None:
     url = untouched if isinstance(server, RedisServer) else f"{untouched}&options=-clog_statement%3Dall"
     store = open_store(url, timeout=NEVER)

@@ -104,6 +104,7 @@ def start_peer() -> Iterator[Callable[[list[str]], subprocess.Popen[str]]]:
             pass
 
 
+@pytest.mark.more
 def test_processes_make_files_at_once(tmp_path: Path, start_peer: Callable[[list[str]], subprocess.Popen[str]]) -> None:
     paths = [tmp_path / f"{number}.db" for number in range(20)]
     peers = [start_peer([str(one) for one in paths]) for _ in range(3)]

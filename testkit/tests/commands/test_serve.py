@@ -55,6 +55,7 @@ def test_queues_are_served_until_ctrl_c_and_again(tmp_path: Path) -> None:
                 assert str(message) == "kept"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("host", "warning"),
     [("0.0.0.0", "0.0.0.0 may be reached from other machines"), ("localhost", "")],  # noqa: S104 - what is warned of
@@ -67,6 +68,7 @@ def test_another_address_than_that_of_this_machine_is_warned_of(tmp_path: Path, 
     log.close()
 
 
+@pytest.mark.more
 def test_people_get_the_connection_string_on_a_line_of_its_own(tmp_path: Path) -> None:
     log = LogHub.create(tmp_path / "orders.db", partitions=2)
     with serving(log.url, "--name", "flights") as process:

@@ -153,6 +153,7 @@ def numbers(count: int) -> list[str]:
 # properties
 
 
+@pytest.mark.more(but=1)
 def test_the_properties_of_a_hub_and_its_partitions(server: EventHubsServer, hub: ServedHub) -> None:
     store(hub, "a", "b", partition="1")
     with producer(server) as client:
@@ -215,6 +216,7 @@ def test_a_single_event_with_all_that_belongs_to_it(server: EventHubsServer) -> 
     assert found.partition_key is None
 
 
+@pytest.mark.more(but=1)
 def test_the_application_s_part_comes_as_it_was_sent(server: EventHubsServer) -> None:
     event = EventData("{}")
     event.properties = {"number": 5, "flag": True, "raw": b"\x00", "float": 1.5}
@@ -227,6 +229,7 @@ def test_the_application_s_part_comes_as_it_was_sent(server: EventHubsServer) ->
     assert (found.content_type, found.message_id, found.correlation_id) == ("application/json", "m-1", "c-1")
 
 
+@pytest.mark.more(but=1)
 @pytest.mark.parametrize(
     "written",
     [
@@ -305,6 +308,7 @@ def test_an_event_in_many_frames(server: EventHubsServer) -> None:
     assert b"".join(receiving.events[0].body) == large
 
 
+@pytest.mark.more
 def test_an_event_that_is_too_large_is_refused_by_the_client(quick: EventHubsServer) -> None:
     with producer(quick) as client:
         batch = client.create_batch()
@@ -351,6 +355,7 @@ def test_every_start_position(server: EventHubsServer, hub: ServedHub) -> None:
         assert receiving.by_partition[str(number)] == numbers(10)[first:], (at, inclusive)
 
 
+@pytest.mark.more
 def test_a_position_that_is_none_is_refused(quick: EventHubsServer) -> None:
     with Receiving(quick, starting_position="@earliest", retry_total=0) as receiving:
         assert "is no offset" in str(receiving.failure())
@@ -389,6 +394,7 @@ def test_several_groups_and_hubs_do_not_mix() -> None:
             assert "no consumer group 'nobody'" in str(fourth.failure())
 
 
+@pytest.mark.more
 def test_what_another_process_appends_to_a_log_arrives(tmp_path: Path) -> None:
     with contextlib.closing(LogHub.create(tmp_path / "hub.db", partitions=1)) as log:
         with EventHubsServer({"orders": LogBacked(LogHub(tmp_path / "hub.db"))}) as server:
@@ -536,6 +542,7 @@ def test_a_throttled_send_is_told_to_the_caller(quick: EventHubsServer, memory: 
     assert memory.state("0").end == 1
 
 
+@pytest.mark.more
 def test_a_dropped_connection_is_made_anew(quick: EventHubsServer) -> None:
     with producer(quick, retry_backoff_factor=0.05) as client, Receiving(quick) as receiving:
         client.send_event(EventData("before"), partition_id="0")
@@ -546,6 +553,7 @@ def test_a_dropped_connection_is_made_anew(quick: EventHubsServer) -> None:
     until(lambda: quick.connections == 0, "all connections to be closed")
 
 
+@pytest.mark.more
 def test_while_connections_are_refused_clients_wait(quick: EventHubsServer) -> None:
     client = producer(quick, retry_total=0)
     with quick.faults.refusing_connections(), client, pytest.raises(raised.EventHubError):
@@ -554,6 +562,7 @@ def test_while_connections_are_refused_clients_wait(quick: EventHubsServer) -> N
         client.send_event(EventData("x"))
 
 
+@pytest.mark.more
 def test_detached_links_are_attached_again(quick: EventHubsServer, memory: MemoryHub) -> None:
     store(memory, "a")
     with Receiving(quick) as receiving:
@@ -564,6 +573,7 @@ def test_detached_links_are_attached_again(quick: EventHubsServer, memory: Memor
         assert quick.faults.detach_links(hub="nothing") == 0
 
 
+@pytest.mark.more
 def test_a_slow_server_is_slow(quick: EventHubsServer) -> None:
     with producer(quick) as client:
         client.send_event(EventData("fast"))
@@ -576,6 +586,7 @@ def test_a_slow_server_is_slow(quick: EventHubsServer) -> None:
 # the asynchronous client
 
 
+@pytest.mark.more
 def test_the_asynchronous_client(quick: EventHubsServer) -> None:
     import asyncio
 
