@@ -45,6 +45,10 @@ for _name, _value in class_archive.options().items():
 
 pytest_plugins = ["tests.more"]
 
+BUSY = {"faults", "spark"}
+WAITING = {"hubs", "queue_processor", "queues", "service_bus"}
+"""Folders whose tests keep a processor busy, and those whose tests wait for servers most of the time."""
+
 _QUICK_START = str(ROOT / "tests" / "quick_start")
 _path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 if _QUICK_START not in _path:
@@ -63,15 +67,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(trylast=True)  # after --random-order, whose order of files and tests is kept as far as turns go
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """First what uses a worker's Spark session, which takes longest. Then files whose tests start Javas take turns with
-    those that mostly wait: neither kind gets all workers at once."""
+    """First what uses a worker's Spark session, which takes longest. Then files whose tests start Javas, files that
+    mostly wait, and all others take turns: no kind gets all workers at once, so that processors are never idle. Those
+    that wait end earlier, since the last of them would be waited for by all."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     long = [file for file in files if uses_session(PurePosixPath(file.relative_to(config.rootpath)))]
-    busy = [file for file in files if {"faults", "spark"} & set(file.parts) and file not in long]
-    rest = [file for file in files if file not in long and file not in busy]
-    turns = [(place / len(kind), file) for kind in (busy, rest) for place, file in enumerate(kind)]
+    others = [file for file in files if file not in long]
+    busy, waiting = ([file for file in others if kind & set(file.parts)] for kind in (BUSY, WAITING))
+    rest = [file for file in others if file not in {*busy, *waiting}]
+    kinds = (busy, 1.0), (waiting, 0.8), (rest, 1.0)
+    turns = [(end * place / len(kind), file) for kind, end in kinds for place, file in enumerate(kind)]
     items[:] = [item for file in [*long, *(file for _, file in sorted(turns))] for item in files[file]]
 
 
