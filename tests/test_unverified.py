@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from leasehold import backends
+from leasehold.database.postgres.connections import Connections
 from leasehold.hubs import open_hub
 from leasehold.hubs.kafka.options import parse_kafka_url
-from leasehold.postgres.connections import Connections
 from leasehold.stores.redis.server import RedisServer
 
 

@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
+from leasehold.database.postgres.connections import Connections
 from leasehold.errors import UsageError
 from leasehold.model import Checkpoint, Presence
-from leasehold.postgres.connections import Connections
 from leasehold.sinks import TableSpec
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.stores import open_lease_store, open_store

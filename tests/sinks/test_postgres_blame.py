@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import psycopg.errors
 import pytest
 
+from leasehold.database.postgres import troubles
 from leasehold.errors import SinkError, SinkUnavailable
-from leasehold.postgres import troubles
 from leasehold.sinks import BatchResult
 from leasehold.sinks.postgres.sink import PostgresSink
 from tests.sinks.events import E, batch

@@ -10,9 +10,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from leasehold.database.postgres.connections import Connections
 from leasehold.errors import SinkUnavailable, StoreUnavailable, UsageError
 from leasehold.model import Checkpoint
-from leasehold.postgres.connections import Connections
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.stores import open_lease_store, open_store

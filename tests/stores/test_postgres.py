@@ -13,9 +13,9 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
+from leasehold.database.postgres.connections import MOST_CONNECTIONS, Connections
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable, UsageError
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership
-from leasehold.postgres.connections import MOST_CONNECTIONS, Connections
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.postgres.leases import PostgresLeaseStore

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from leasehold import sqlite_file
 from leasehold.clock import UNKNOWN_BOOT
+from leasehold.database import sqlite
 from leasehold.errors import StoreError
 from leasehold.model import Checkpoint, ConsumerGroup, Lease
 from leasehold.stores import open_lease_store, open_store
@@ -178,7 +178,7 @@ class Watched(SqliteLeaseStore):
 
     def _time(self) -> dict[str, str | float]:
         here = threading.get_ident()
-        (connection,) = (one for one in sqlite_file._connections if one.used and one.thread == here)
+        (connection,) = (one for one in sqlite._connections if one.used and one.thread == here)
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         self.noted.append(synchronous == 2)
         return super()._time()

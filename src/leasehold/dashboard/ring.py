@@ -23,10 +23,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from leasehold.database.sqlite import DatabaseFile
 from leasehold.errors import StoreError, StoreUnavailable, UsageError
 from leasehold.operations.moves import Move, MoveKind
 from leasehold.operations.progress import GroupProgress
-from leasehold.sqlite_file import DatabaseFile
 
 FORMAT = 1
 DAY = 86_400

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from leasehold.database.sqlite import DatabaseFile, primary_code
 from leasehold.errors import ConfigError, HubError, HubUnavailable, Verdict
 from leasehold.hubs.log.format import (
     PRAGMAS,
@@ -34,7 +35,6 @@ from leasehold.hubs.log.format import (
     no_log,
 )
 from leasehold.model import PartitionProperties
-from leasehold.sqlite_file import DatabaseFile, primary_code
 
 MOST_PARTITIONS = 1_024
 

@@ -40,7 +40,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from leasehold.postgres.troubles import is_the_rows
+from leasehold.database.postgres.troubles import is_the_rows
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout, TargetColumn
 from leasehold.sinks.postgres.memory import Memory

@@ -1,6 +1,6 @@
 """Whether a row is to blame for an error that it met, or what its table gives each row by itself.
 
-Owns that judgement, for the errors that are a row's by their code (`leasehold.postgres.troubles`). A column that rows
+Owns that judgement, for the errors that are a row's by their code (`database.postgres.troubles`). A column that rows
 have no values for takes what the table gives it: a default, a number of a sequence, NULL. Where the column, or a rule
 about such columns alone, refuses that, each new row is refused, whatever is in it. So no event is rejected: the table
 stops, and the error names the column. What a row brings, and what the table computes from that (a generated column, a
@@ -20,7 +20,7 @@ from functools import cached_property
 
 import psycopg
 
-from leasehold.postgres.troubles import is_the_rows
+from leasehold.database.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.names import quoted

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from leasehold.postgres.place import UNLOGGED, check_relations
+from leasehold.database.postgres.place import UNLOGGED, check_relations
 from leasehold.sinks.postgres.session import PostgresSession
 
 ROOM = 7900

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 import psycopg
 
-from leasehold.postgres.troubles import is_the_rows
+from leasehold.database.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres.catalog import Exclusion, ForeignKey, UniqueIndex
 from leasehold.sinks.postgres.layout import SHORT, Layout

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import psycopg
 
-from leasehold.postgres.troubles import is_the_rows
+from leasehold.database.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.session import Places
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import relation

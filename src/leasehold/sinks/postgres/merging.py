@@ -18,8 +18,8 @@ from typing import Any
 
 import psycopg
 
+from leasehold.database.postgres.troubles import is_the_rows
 from leasehold.errors import KeyFromTwoPartitions
-from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.set_aside import retrying
 from leasehold.sinks.postgres.at_once import AtOnce, Chance
 from leasehold.sinks.postgres.blame import Blame

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import psycopg
 
 from leasehold.backoff import Backoff, until_done
+from leasehold.database.postgres.connections import Connection, Row
 from leasehold.errors import SinkError, UsageError
-from leasehold.postgres.connections import Connection, Row
 from leasehold.sinks.beside.kept_values import kept_body
 from leasehold.sinks.beside.session import Asked, Kind
 from leasehold.sinks.beside.statements import unsent

@@ -4,7 +4,7 @@
 means. Outcomes are those of SQLite, for the same order of batches (`TransactionalSink`, `merging`).
 
 The entity table and all that is kept beside it are in one schema: the one that the table's name states, or else the
-first of the search path that has anything of Leasehold's, or else the first (`leasehold.postgres.place`). So a table
+first of the search path that has anything of Leasehold's, or else the first (`database.postgres.place`). So a table
 has one set of watermarks, whichever way it is named. A table there that somebody else owns is refused.
 
 Concurrency: any number of threads and processes apply batches to one table at once. Batches of the same partitions
@@ -30,9 +30,9 @@ from weakref import WeakKeyDictionary, WeakSet
 import pyarrow as pa
 
 from leasehold.clock import Clock
+from leasehold.database.postgres.connections import Connection, Connections, Errors, RolledBack
+from leasehold.database.postgres.place import RELATIONS
 from leasehold.errors import SinkError, SinkUnavailable
-from leasehold.postgres.connections import Connection, Connections, Errors, RolledBack
-from leasehold.postgres.place import RELATIONS
 from leasehold.sinks.base import Compared, LevelOf, Sink, TableContents
 from leasehold.sinks.beside import contents, record
 from leasehold.sinks.beside.moved_in import uncounted_rows

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, types
 
 from leasehold.arrow_masks import nulled, true_places
-from leasehold.postgres.connections import Connection
+from leasehold.database.postgres.connections import Connection
 from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout

@@ -14,9 +14,9 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from leasehold.postgres.connections import ROLLED_BACK
-from leasehold.postgres.place import check_relations
-from leasehold.postgres.troubles import passes
+from leasehold.database.postgres.connections import ROLLED_BACK
+from leasehold.database.postgres.place import check_relations
+from leasehold.database.postgres.troubles import passes
 from leasehold.sinks.beside import clearing, record
 from leasehold.sinks.beside.clearing import CLEARED
 from leasehold.sinks.beside.messages import table as messages

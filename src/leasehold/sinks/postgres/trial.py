@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 
+from leasehold.database.postgres.troubles import is_the_rows
 from leasehold.errors import SinkError
-from leasehold.postgres.troubles import is_the_rows
 from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.beside.watermarks import WATERMARK

@@ -19,9 +19,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 
+from leasehold.database.sqlite import primary_code
 from leasehold.sinks.rules.columns import own_columns_refused, quoted
 from leasehold.sinks.rules.table_spec import folded
-from leasehold.sqlite_file import primary_code
 
 ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.OperationalError)
 """What may be a row's fault."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from leasehold.database.sqlite import DatabaseFile
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.beside import contents, record
@@ -21,7 +22,6 @@ from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.session import SqliteSession, prepare
 from leasehold.sinks.sqlite.tables import check_formats
-from leasehold.sqlite_file import DatabaseFile
 
 
 def contents_of_file(path: Path, spec: TableSpec, timeout: float) -> TableContents:

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock
+from leasehold.database.sqlite import DatabaseFile, primary_code
 from leasehold.errors import SinkError, SinkUnavailable, Verdict
 from leasehold.sinks.base import Compared, Sink, TableContents
 from leasehold.sinks.beside.related import RelatedTable
@@ -49,7 +50,6 @@ from leasehold.sinks.sqlite.shape import exists
 from leasehold.sinks.sqlite.tables import SCHEMA, check_formats
 from leasehold.sinks.sqlite.transaction import CheckedShape, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
-from leasehold.sqlite_file import DatabaseFile, primary_code
 
 
 def open_sqlite_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> Sink:

@@ -25,8 +25,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from leasehold.database.postgres.connections import Connections, Errors, Row
 from leasehold.model import Lease, LeaseSession
-from leasehold.postgres.connections import Connections, Errors, Row
 from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_base import LeaseStatus
 from leasehold.stores.lease_rules import check_duration, check_keys, check_leases, check_listing, check_owner

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import psycopg
 
+from leasehold.database.postgres.connections import Connection
 from leasehold.errors import UsageError
-from leasehold.postgres.connections import Connection
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.table_versions import Component, gone, removed
 

@@ -27,9 +27,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from leasehold.database.postgres.connections import Connections, Errors, Row
 from leasehold.errors import NotTheOwner
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership, OwnershipListing, Presence, RecordKind
-from leasehold.postgres.connections import Connections, Errors, Row
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.checkpoint_data import data_text, with_data
 from leasehold.stores.names import check_group, check_name, check_records, legible

@@ -25,9 +25,9 @@ from typing import Any
 
 from leasehold.backends import local_file_of
 from leasehold.clock import UNKNOWN_BOOT, Clock, SystemClock, boot_id
+from leasehold.database.sqlite import DatabaseFile
 from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import Lease, LeaseSession
-from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores.base import SchemaChange, StoreFeatures
 from leasehold.stores.lease_base import LeaseStatus
 from leasehold.stores.lease_rules import (

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from leasehold.database.sqlite import DatabaseFile
 from leasehold.errors import StoreUnavailable
-from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.table_versions import Component, removed
 

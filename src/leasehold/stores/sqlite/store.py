@@ -23,6 +23,7 @@ from typing import Any
 
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock, SystemClock, boot_id
+from leasehold.database.sqlite import DatabaseFile
 from leasehold.errors import NotTheOwner, StoreUnavailable
 from leasehold.model import (
     Ask,
@@ -34,7 +35,6 @@ from leasehold.model import (
     RecordKind,
     Unreadable,
 )
-from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores.base import PipelineBinding, SchemaChange, StoreFeatures
 from leasehold.stores.checkpoint_data import check_data, data_text, with_data
 from leasehold.stores.readable import listing, read, read_binding

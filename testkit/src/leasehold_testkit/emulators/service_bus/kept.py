@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from leasehold.database.sqlite import DatabaseFile
 from leasehold.errors import ConfigError, StoreUnavailable, Verdict
-from leasehold.sqlite_file import DatabaseFile
 from leasehold_testkit.emulators.service_bus.content import content_of
 from leasehold_testkit.emulators.service_bus.settings import QueueSettings
 from leasehold_testkit.emulators.service_bus.stored import Changes, Lock, MessageState, QueuedMessage

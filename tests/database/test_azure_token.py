@@ -13,10 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from leasehold.database.postgres.azure_token import SCOPE, without_auth
+from leasehold.database.postgres.connections import Connections
 from leasehold.errors import ConfigError, MissingDependency, StoreUnavailable, Verdict
 from leasehold.model import ConsumerGroup
-from leasehold.postgres.azure_token import SCOPE, without_auth
-from leasehold.postgres.connections import Connections
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.stores import open_store
 from leasehold.stores.postgres.store import PostgresStore

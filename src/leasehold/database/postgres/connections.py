@@ -36,13 +36,13 @@ from psycopg.rows import TupleRow
 
 from leasehold.backends import masked, say_unverified
 from leasehold.backoff import Backoff, until_done
+from leasehold.database.postgres.azure_token import AzureTokens, check_way, without_auth
+from leasehold.database.postgres.place import RELATIONS, check_encoding, find_place, qualified
+from leasehold.database.postgres.rights import lacking
+from leasehold.database.postgres.session_settings import ENCODING, read_only_by, set_up, settings_of, split_options
+from leasehold.database.postgres.troubles import in_a_function, is_denied, is_full, passes, remedy_of, verdict_on
 from leasehold.environment import secret_from
 from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, Verdict
-from leasehold.postgres.azure_token import AzureTokens, check_way, without_auth
-from leasehold.postgres.place import RELATIONS, check_encoding, find_place, qualified
-from leasehold.postgres.rights import lacking
-from leasehold.postgres.session_settings import ENCODING, read_only_by, set_up, settings_of, split_options
-from leasehold.postgres.troubles import in_a_function, is_denied, is_full, passes, remedy_of, verdict_on
 from leasehold.server_urls import bad_url, check_server_url
 from leasehold.waiting import readable
 

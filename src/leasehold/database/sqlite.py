@@ -40,11 +40,11 @@ from pathlib import Path
 from typing import Any
 
 from leasehold.backoff import Backoff, until_done
+from leasehold.database.temporary_files import place, room
+from leasehold.database.turns import Turns
 from leasehold.environment import file_mode
 from leasehold.errors import LeaseholdError, Verdict
 from leasehold.open_files import files_used_up
-from leasehold.temporary_files import place, room
-from leasehold.turns import Turns
 
 LONGEST_WAL = 64 << 20
 """Bytes of a WAL from which a writer waits for readers, to empty it. SQLite's own checkpoints begin at 4 to 16 MB."""

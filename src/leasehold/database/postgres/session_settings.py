@@ -23,8 +23,8 @@ from typing import Any
 
 import psycopg
 
+from leasehold.database.postgres.troubles import passes
 from leasehold.errors import UsageError
-from leasehold.postgres.troubles import passes
 
 ENCODING = "UTF8"
 """Of what is sent and copied."""

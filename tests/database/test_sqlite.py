@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from leasehold.database.sqlite import DatabaseFile
 from leasehold.errors import ConfigError, LeaseholdError, SchemaMismatch, StoreUnavailable, Verdict
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import ConsumerGroup, Event
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sqlite_file import DatabaseFile
 from leasehold.stores import open_lease_store, open_store
 from leasehold_testkit.contracts.stores.groups import at_once
 from tests.many_files import no_more_files

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
+from leasehold.database.postgres.place import RELATIONS, qualified
 from leasehold.errors import UsageError
 from leasehold.model import Checkpoint
-from leasehold.postgres.place import RELATIONS, qualified
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.postgres.schema import LEASES, STORES
 from leasehold_testkit.contracts.stores.groups import new_group
@@ -191,7 +191,7 @@ def test_a_schema_with_a_name_that_needs_quotes(database: Database) -> None:
 
 def test_the_settings_of_the_url_count(database: Database) -> None:
     """They are set after connecting, and were sent with the connection before."""
-    from leasehold.postgres.connections import Connections
+    from leasehold.database.postgres.connections import Connections
 
     for options in ("-c%20work_mem%3D7MB%20-clock_timeout%3D9s", "--work-mem%3D7MB%20--lock_timeout%3D9s"):
         connections = Connections(f"{database.url}&options={options}", 30.0, lambda _: None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from leasehold.turns import Turns
+from leasehold.database.turns import Turns
 from leasehold_testkit.contracts.stores.groups import at_once
 from tests.waiting import until
 

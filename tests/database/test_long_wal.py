@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from leasehold import sqlite_file
+from leasehold.database import sqlite
+from leasehold.database.sqlite import DatabaseFile
 from leasehold.errors import StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.sqlite_file import DatabaseFile
 from tests.waiting import PATIENCE
 
 SCHEMA = ("CREATE TABLE IF NOT EXISTS entry (value BLOB)",)
@@ -25,7 +25,7 @@ READER = """
 import itertools, sys
 from pathlib import Path
 from leasehold.errors import StoreUnavailable
-from leasehold.sqlite_file import DatabaseFile
+from leasehold.database.sqlite import DatabaseFile
 
 files = [DatabaseFile(Path(sys.argv[1]), schema=(), unavailable=StoreUnavailable, create=False) for _ in range(2)]
 work = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 30000) SELECT count(*) FROM n"
@@ -83,8 +83,8 @@ def add_a_megabyte(file: DatabaseFile) -> None:
 
 @pytest.mark.more
 def test_readers_without_a_pause_do_not_make_the_wal_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "LONGEST_WAL", 2 * MEGABYTE)
-    monkeypatch.setattr(sqlite_file, "_WAL_PATIENCE", PATIENCE)  # each view ends, however busy the machine is
+    monkeypatch.setattr(sqlite, "LONGEST_WAL", 2 * MEGABYTE)
+    monkeypatch.setattr(sqlite, "_WAL_PATIENCE", PATIENCE)  # each view ends, however busy the machine is
     path = tmp_path / "file.db"
     file = made(path)
     with reading(path, READER, 2):
@@ -94,8 +94,8 @@ def test_readers_without_a_pause_do_not_make_the_wal_grow(tmp_path: Path, monkey
 def test_a_reader_that_does_not_end_holds_nobody_up_and_its_end_shortens_the_wal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "LONGEST_WAL", 2 * MEGABYTE)
-    monkeypatch.setattr(sqlite_file, "_WAL_PATIENCE", 0.01)  # impatient: the reader does not end
+    monkeypatch.setattr(sqlite, "LONGEST_WAL", 2 * MEGABYTE)
+    monkeypatch.setattr(sqlite, "_WAL_PATIENCE", 0.01)  # impatient: the reader does not end
     (tmp_path / "elsewhere").mkdir()
     path = tmp_path / "link.db"
     path.symlink_to(tmp_path / "elsewhere" / "file.db")
@@ -119,5 +119,5 @@ def test_the_wal_of_a_log_that_eight_processes_read_for_a_minute_and_a_half(tmp_
         while time.monotonic() < end:
             sizes.append(longest(path, lambda: hub.send([Event(bytes(MEGABYTE))], partition="0"), 10))
     hub.close()
-    assert 10 * len(sizes) * MEGABYTE > 3 * sqlite_file.LONGEST_WAL, "so much was sent that it matters"
-    assert max(sizes) < 3 * sqlite_file.LONGEST_WAL
+    assert 10 * len(sizes) * MEGABYTE > 3 * sqlite.LONGEST_WAL, "so much was sent that it matters"
+    assert max(sizes) < 3 * sqlite.LONGEST_WAL

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.temporary_files import place, room
+from leasehold.database.temporary_files import place, room
 from tests.namespaces import in_namespaces
 from tests.repository import ROOT
 from tests.waiting import PATIENCE
@@ -47,7 +47,7 @@ SORT = """
 import sys
 from pathlib import Path
 from leasehold.errors import StoreUnavailable
-from leasehold.sqlite_file import DatabaseFile
+from leasehold.database.sqlite import DatabaseFile
 
 file = DatabaseFile(Path(sys.argv[1]) / "file.db", schema=(), unavailable=StoreUnavailable, create=True)
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9000)"
