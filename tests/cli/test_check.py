@@ -22,6 +22,7 @@ from leasehold.model import Checkpoint, Event, Ownership
 from leasehold.operations.checking import DRIVER, PROBE_GROUP, Finding, asked
 from leasehold.sinks import TableSpec, Watermark, open_sink
 from leasehold.sinks.rules.table_spec import FENCE_COLUMNS
+from leasehold.sinks.sqlite.tables import FORMAT
 from leasehold.stores import PipelineBinding, open_store
 from tests.waiting import PATIENCE
 
@@ -293,7 +294,7 @@ def test_errors_are_findings_with_their_notes() -> None:
             "entities.db",
             "UPDATE leasehold_table SET format = 6",
             "table",
-            "format 6, and this release reads format 7 alone",
+            f"format 6, and this release reads format {FORMAT} alone",
             "leasehold reset PIPELINE.toml --to earliest",
         ),
     ],

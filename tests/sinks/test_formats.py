@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import SinkError
+from leasehold.sinks.postgres import bookkeeping
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.sqlite import tables as sqlite
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row
 from leasehold_testkit.contracts.sinks.fixtures import batch as batch_of
@@ -41,7 +43,9 @@ def test_a_file_of_an_older_format(tmp_path: Path, written: int, use: Callable[[
     before = path.read_bytes()
     for name in ("flights", "not_there_yet"):
         with closing(sink(path, name=name)) as table:
-            with pytest.raises(SinkError, match=rf" has format {written}, and this release reads format 7 alone") as it:
+            with pytest.raises(
+                SinkError, match=rf" has format {written}, and this release reads format {sqlite.FORMAT} alone"
+            ) as it:
                 use(table)
             assert "leasehold reset PIPELINE.toml --to earliest" in str(it.value)
     assert path.read_bytes() == before
@@ -65,17 +69,20 @@ def test_a_file_of_an_older_format(tmp_path: Path, written: int, use: Callable[[
 def test_a_postgres_schema_of_an_older_format(place: Place, use: Callable[[PostgresSink], object]) -> None:
     with closing(place.sink(UPSERT)) as table:
         table.apply(batch_of(Row("a", 1, 0)))
-    place.run("UPDATE leasehold_table SET format = 2", "DROP TABLE leasehold_outbox")
+    older = bookkeeping.FORMAT - 1
+    place.run(f"UPDATE leasehold_table SET format = {older}", "DROP TABLE leasehold_outbox")
+    refused = rf" has format {older}, .* format {bookkeeping.FORMAT} alone"
     for spec in (UPSERT, FLIGHTS):
-        with closing(place.sink(spec)) as table, pytest.raises(SinkError, match=r" has format 2, .* format 3 alone"):
+        with closing(place.sink(spec)) as table, pytest.raises(SinkError, match=refused):
             use(table)
-    assert place.look("SELECT name, format FROM leasehold_table") == [(UPSERT.name, 2)]
+    assert place.look("SELECT name, format FROM leasehold_table") == [(UPSERT.name, older)]
     assert place.look("SELECT to_regclass('leasehold_outbox'), to_regclass('flights')") == [(None, None)]
 
 
 def test_a_postgres_table_of_a_newer_format(place: Place) -> None:
     with closing(place.sink(UPSERT)) as table:
         table.apply(batch_of(Row("a", 1, 0)))
-        place.run("UPDATE leasehold_table SET format = 4")
-        with pytest.raises(SinkError, match=r" has format 4, .* formats up to 3: pip install --upgrade"):
+        place.run(f"UPDATE leasehold_table SET format = {bookkeeping.FORMAT + 1}")
+        newer = rf" has format {bookkeeping.FORMAT + 1}, .* formats up to {bookkeeping.FORMAT}: pip install --upgrade"
+        with pytest.raises(SinkError, match=newer):
             table.apply(batch_of(Row("a", 2, 1)))

@@ -20,6 +20,7 @@ from leasehold.errors import (
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange, TableSpec, Totals
 from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold.sinks.sqlite.tables import FORMAT
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 
 
@@ -109,7 +110,9 @@ def test_another_pipeline_mode_or_key_is_refused(path: Path) -> None:
 def test_a_later_format_is_refused(path: Path) -> None:
     sink(path).identity()
     run(path, "UPDATE leasehold_table SET format = format + 1")
-    with pytest.raises(SinkError, match=r"the table flights has format 8, .* formats up to 7: .*upgrade"):
+    with pytest.raises(
+        SinkError, match=rf"the table flights has format {FORMAT + 1}, .* formats up to {FORMAT}: .*upgrade"
+    ):
         sink(path).identity()
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.sinks.beside.session import Kind
-from leasehold.sinks.beside.tables import ALWAYS, WHEN_NEEDED, SharedTable
+from leasehold.database.tables import Kind, Table
+from leasehold.sinks.beside.tables import ALL_SHARED, WHEN_NEEDED
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold_testkit.contracts.sinks.fixtures import UPSERT
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place
 
-ALL = [*ALWAYS, *WHEN_NEEDED.values()]
 ON_SQLITE: dict[Kind, str] = {
     "text": "TEXT",
     "bigint": "INTEGER",
@@ -24,7 +23,7 @@ ON_SQLITE: dict[Kind, str] = {
     "timestamptz": "TEXT",
     "bytea": "BLOB",
 }
-ON_POSTGRES = {"integer": "bigint", "timestamp with time zone": "timestamptz"}
+ON_POSTGRES = {"timestamp with time zone": "timestamptz"}
 
 
 @pytest.fixture
@@ -36,8 +35,8 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "t.db"
 
 
-@pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
-def test_sqlite_makes_them(file: Path, table: SharedTable) -> None:
+@pytest.mark.parametrize("table", ALL_SHARED, ids=lambda table: table.name)
+def test_sqlite_makes_them(file: Path, table: Table) -> None:
     with closing(sqlite3.connect(file)) as connection:
         found = connection.execute(
             'SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table.name,)
@@ -53,27 +52,26 @@ def test_sqlite_makes_them(file: Path, table: SharedTable) -> None:
         (name, ON_SQLITE[kind]) for name, kind in table.columns.items()
     ]
     assert {name for name, _, needed, _ in found if not needed} - {table.numbered} == table.nullable
-    assert [name for name, *_, place in sorted(found, key=lambda one: one[3]) if place] == [*table.key]
+    primary = (table.numbered,) if table.numbered else table.key
+    assert [name for name, *_, place in sorted(found, key=lambda one: one[3]) if place] == [*primary]
     assert {f"{index.name}({','.join(index.columns)})" for index in table.indexes} <= {*indexes}
 
 
-@pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
-def test_postgres_has_their_columns_and_keys(place: Place, table: SharedTable) -> None:
+@pytest.mark.parametrize("table", ALL_SHARED, ids=lambda table: table.name)
+def test_postgres_has_their_columns_and_keys(place: Place, table: Table) -> None:
     place.sink(UPSERT).make_shared_tables()
     its = f"table_schema = '{place.schema}' AND table_name = '{table.name}'"
     found = place.look(f"SELECT column_name, data_type, is_nullable FROM information_schema.columns WHERE {its}")
     kinds = {name: ON_POSTGRES.get(type_, type_) for name, type_, _ in found}
-    assert {name: kinds.pop(name) for name in table.columns} == table.columns
-    assert kinds.keys() <= {"id"}  # which the server fills in
+    assert kinds == table.columns
     assert {name for name, _, nullable in found if nullable == "YES"} == table.nullable
     key = place.look(
         "SELECT column_name FROM information_schema.key_column_usage JOIN information_schema.table_constraints "
         f"USING (table_schema, table_name, constraint_name) WHERE {its} AND constraint_type = 'PRIMARY KEY'"
     )
-    assert {name for (name,) in key} == ({*table.key} or {"id"})
+    assert {name for (name,) in key} == ({table.numbered} if table.numbered else {*table.key})
     indexes = place.look(f"SELECT indexname FROM pg_indexes WHERE schemaname = '{place.schema}'")
-    missing = {index.name for index in table.indexes} - {name for (name,) in indexes}
-    assert missing <= {"leasehold_parked_key"}  # there the key of the table does for it
+    assert {index.name for index in table.indexes} <= {name for (name,) in indexes}
 
 
 def test_a_table_that_an_earlier_build_made_beside_them_is_left_alone(place: Place) -> None:

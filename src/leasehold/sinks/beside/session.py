@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from leasehold.database.tables import Kind
 from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
@@ -21,12 +22,9 @@ from leasehold.sinks.rules.table_spec import TableSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MINE", "Access", "Asked", "BesideTransaction", "Kind", "Places", "Session", "mine_of", "names_in"]
+__all__ = ["MINE", "Access", "Asked", "BesideTransaction", "Places", "Session", "mine_of", "names_in"]
 
 T = TypeVar("T")
-Kind = Literal["text", "bigint", "boolean", "double precision", "timestamptz", "bytea"]
-"""What a column holds, called as in Postgres. Values of `timestamptz` come as text, ISO 8601 in UTC
-(`kept_values.time_text`): a database without such a type keeps the text, which sorts by time."""
 Places = Mapping[Lane, int]
 """A sequence number of each of some partitions."""
 Asked = tuple[str, dict[str, Any]]
@@ -45,7 +43,7 @@ def mine_of(spec: TableSpec, lane: Lane | None = None) -> dict[str, Any]:
 class Session(Protocol):
     """A transaction, or a look, at the table `spec`.
 
-    Statements are in the form of `sinks.beside.statements`. The values that come with one may be more than it names.
+    Statements are in the form of `database.statements`. The values that come with one may be more than it names.
     """
 
     @property
@@ -140,11 +138,6 @@ class Session(Protocol):
     @property
     def dead_letter(self) -> str:
         """SQL for whether a rejected row is of an event that its handler has failed on."""
-        ...
-
-    @property
-    def serial(self) -> str:
-        """The column of `leasehold_dropped` that rises with each row."""
         ...
 
     def time_text(self, time: str) -> str:

@@ -1,8 +1,6 @@
 """The tables that all entity tables of a database share: their columns, keys and indexes, whatever the database.
 
-Owns what the SQL of `sinks.beside` relies on, as values. How a table is made is a database's own: it writes its CREATE
-TABLE from these values (`sinks.sqlite.tables`), or has one of its own with these columns and this key
-(`sinks.postgres.bookkeeping`). A table may have more columns, where an INSERT that does not name them goes through. The
+Owns what the SQL of `sinks.beside` relies on, as values; a database makes them from these (`database.tables`). The
 columns are a format.
 
 Beside each entity table are three more, which are a database's own altogether: the memory of keys
@@ -12,55 +10,23 @@ DUPLICATES the memory of identities (`TableSpec.identities`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import partial
 
+from leasehold.database.tables import Index, Kind, Table
 from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.messages.table import MESSAGE, MESSAGE_ENTITY, MESSAGE_PARKED, MESSAGE_SENT
 from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.record import TABLE
-from leasehold.sinks.beside.session import Kind
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.watermarks import WATERMARK
 
-__all__ = ["ALWAYS", "FOLDED", "WHEN_NEEDED", "Index", "SharedTable"]
+__all__ = ["ALL_SHARED", "ALWAYS", "WHEN_NEEDED"]
 
-FOLDED = frozenset({"name", "entity_table"})
-"""Columns with the name of an entity table. A database that takes two names for one, whatever their capital letters,
-compares these columns so too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """An index on these columns of a table. Only speed depends on it."""
-
-    name: str
-    table: str
-    columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SharedTable:
-    """A table of this name, with these columns in this order.
-
-    key       the columns of its primary key, none for a table that has no key
-    nullable  the columns that take NULL; all others are NOT NULL
-    defaults  SQL for what a column has that a row does not give
-    numbered  the column that the database numbers: upwards, and no number twice, also of rows that are gone
-    indexes   those that are made with it, also on tables that were made before it
-    """
-
-    name: str
-    columns: Mapping[str, Kind]
-    key: tuple[str, ...] = ()
-    nullable: frozenset[str] = frozenset()
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    numbered: str | None = None
-    indexes: tuple[Index, ...] = ()
-
+SharedTable = partial(Table, folded=frozenset({"name", "entity_table"}))
+"""A table with the name of an entity table in it, which is compared as the database compares names of tables."""
 
 _OF: dict[str, Kind] = {"pipeline": "text", "entity_table": "text"}
 _LANE: dict[str, Kind] = {"hub": "text", "partition": "text"}
@@ -89,6 +55,7 @@ ALWAYS = (
     SharedTable(
         WATERMARK,
         {
+            "id": "bigint",  # stands for the partition where a table keeps many
             **_OF,
             "hub": "text",
             "consumer_group": "text",
@@ -100,9 +67,11 @@ ALWAYS = (
             "changes": "bigint",
             "enqueued_time": "double precision",
         },
-        key=(*_MINE, "hub", "consumer_group", "partition"),
+        key=(*_MINE, "consumer_group", "hub", "partition"),
         nullable=frozenset({"enqueued_time"}),
         defaults={"whole": "false", "disputed": "false", "changes": "0"},
+        numbered="id",
+        updated=True,
     ),
 )
 """Those that every entity table needs: a sink makes them before `record.claim`."""
@@ -111,6 +80,7 @@ _WHEN_NEEDED = (
     SharedTable(
         DROPPED,
         {
+            "number": "bigint",
             **_OF,
             **_LANE,
             "sequence_number": "bigint",
@@ -120,6 +90,8 @@ _WHEN_NEEDED = (
             "dropped_for": "text",
             "dropped_at": "timestamptz",
         },
+        key=("number",),
+        numbered="number",
     ),
     SharedTable(
         SKIP,
@@ -159,6 +131,7 @@ _WHEN_NEEDED = (
             "enqueued_time": "double precision",
         },
         key=(*_MINE, "key"),
+        updated=True,
     ),
     SharedTable(
         MESSAGE_PARKED,
@@ -215,6 +188,7 @@ _WHEN_NEEDED = (
         {**_OF, "key": "text", "version": "bigint", "latest": "text"},  # latest is JSON
         key=(*_MINE, "key"),
         nullable=frozenset({"latest"}),
+        updated=True,
         indexes=(Index("leasehold_parked_entity", PARKED, (*_MINE, "key", "parked_at")),),
     ),
     SharedTable(
@@ -241,3 +215,6 @@ _WHEN_NEEDED = (
 
 WHEN_NEEDED = {table.name: table for table in _WHEN_NEEDED}
 """The others by their names: `BesideTransaction.need` makes them. `ENTITY` is asked for behind `PARKED`."""
+
+ALL_SHARED = (*ALWAYS, *_WHEN_NEEDED)
+"""All of them, in the order in which they are made."""

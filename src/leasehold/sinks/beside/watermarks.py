@@ -11,8 +11,9 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from leasehold.database.tables import Kind
 from leasehold.printable import printable
-from leasehold.sinks.beside.session import MINE, Kind, Session, mine_of
+from leasehold.sinks.beside.session import MINE, Session, mine_of
 from leasehold.sinks.rules import claims
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.table_spec import TableSpec

@@ -21,7 +21,7 @@ from functools import cached_property
 import psycopg
 
 from leasehold.database.postgres.troubles import is_the_rows
-from leasehold.sinks.beside.statements import sent, unsent
+from leasehold.database.statements import sent, unsent
 from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import PostgresSession, reason_of

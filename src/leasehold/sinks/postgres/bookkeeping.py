@@ -34,82 +34,20 @@ from collections.abc import Collection, Iterable, Sequence
 
 import psycopg
 
+from leasehold.database.statements import unsent
 from leasehold.errors import UsageError
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks.beside.statements import unsent
+from leasehold.sinks.beside.tables import ALL_SHARED
 from leasehold.sinks.beside.watermarks import OF_READER, WATERMARK, of_reader
-from leasehold.sinks.postgres.names import NEEDED, SHARED
+from leasehold.sinks.postgres.names import NEEDED
 from leasehold.sinks.postgres.session import PostgresSession, reason_of
 from leasehold.sinks.rules.fence import Lane
 
-FORMAT = 3
+FORMAT = 4
 """The format of the bookkeeping that this release writes, and the only one that it reads."""
 
 LOCK = 0x656E7469  # "enti": whoever makes tables of the sink holds it
 
-SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS {table} (name text COLLATE "C" PRIMARY KEY, format integer NOT NULL,
-        pipeline text NOT NULL, mode text NOT NULL, keys text NOT NULL, sink_id text NOT NULL,
-        made boolean NOT NULL DEFAULT false, ordered_by text, sequence_by text, deletes boolean,
-        rows_count boolean NOT NULL DEFAULT true)""",
-    """CREATE TABLE IF NOT EXISTS {watermark} (id bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
-        pipeline text COLLATE "C", entity_table text COLLATE "C", hub text COLLATE "C",
-        consumer_group text COLLATE "C", partition text COLLATE "C", sequence_number bigint NOT NULL,
-        owner_level bigint NOT NULL, whole boolean NOT NULL, disputed boolean NOT NULL,
-        changes bigint NOT NULL DEFAULT 0, enqueued_time double precision,
-        PRIMARY KEY (pipeline, entity_table, consumer_group, hub, partition)) WITH (fillfactor = 50)""",
-    """CREATE TABLE IF NOT EXISTS {dropped} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        pipeline text NOT NULL, entity_table text NOT NULL, hub text NOT NULL, partition text NOT NULL,
-        sequence_number bigint NOT NULL, place integer NOT NULL, reason text NOT NULL,
-        rejected_at timestamptz NOT NULL, dropped_for text NOT NULL, dropped_at timestamptz NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS {skip} (pipeline text COLLATE "C", entity_table text COLLATE "C",
-        hub text COLLATE "C", partition text COLLATE "C", sequence_number bigint, body bytea, source text NOT NULL,
-        because text NOT NULL, noted_by text NOT NULL, noted_at double precision NOT NULL,
-        PRIMARY KEY (pipeline, entity_table, hub, partition, sequence_number))""",
-    """CREATE TABLE IF NOT EXISTS {place} (pipeline text COLLATE "C", entity_table text COLLATE "C",
-        consumer_group text COLLATE "C", at double precision, hub text COLLATE "C", partition text COLLATE "C",
-        sequence_number bigint NOT NULL,
-        PRIMARY KEY (pipeline, entity_table, consumer_group, at, hub, partition))""",
-    """CREATE TABLE IF NOT EXISTS {cleared} (pipeline text COLLATE "C", entity_table text COLLATE "C",
-        hub text COLLATE "C", partition text COLLATE "C", sequence_number bigint NOT NULL,
-        PRIMARY KEY (pipeline, entity_table, hub, partition))""",
-    """CREATE TABLE IF NOT EXISTS {parked} (pipeline text COLLATE "C", entity_table text COLLATE "C",
-        hub text COLLATE "C", partition text COLLATE "C", sequence_number bigint, key text COLLATE "C" NOT NULL,
-        body bytea NOT NULL, enqueued_time double precision NOT NULL, deliveries integer NOT NULL,
-        next_at double precision NOT NULL, error text NOT NULL, parked_at double precision NOT NULL,
-        PRIMARY KEY (pipeline, entity_table, hub, partition, sequence_number))""",
-    """CREATE TABLE IF NOT EXISTS {message} (pipeline text COLLATE "C", entity_table text COLLATE "C",
-        queue text COLLATE "C", message text COLLATE "C", done_at double precision NOT NULL,
-        PRIMARY KEY (pipeline, entity_table, queue, message))""",
-    "CREATE INDEX IF NOT EXISTS leasehold_message_done_at ON {message} (pipeline, entity_table, done_at)",
-    """CREATE TABLE IF NOT EXISTS {message_sent} (pipeline text COLLATE "C", entity_table text COLLATE "C",
-        queue text COLLATE "C", sent_as text COLLATE "C", done_at double precision NOT NULL,
-        PRIMARY KEY (pipeline, entity_table, queue, sent_as))""",
-    "CREATE INDEX IF NOT EXISTS leasehold_message_sent_done_at ON {message_sent} (pipeline, entity_table, done_at)",
-    """CREATE TABLE IF NOT EXISTS {message_entity} (pipeline text COLLATE "C", entity_table text COLLATE "C",
-        key text COLLATE "C", version bigint NOT NULL, queue text COLLATE "C" NOT NULL,
-        sequence_number bigint NOT NULL, enqueued_time double precision NOT NULL,
-        PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",
-    """CREATE TABLE IF NOT EXISTS {message_parked} (pipeline text COLLATE "C", entity_table text COLLATE "C",
-        queue text COLLATE "C", message text COLLATE "C", key text COLLATE "C" NOT NULL,
-        enqueued_time double precision NOT NULL, sequence_number bigint NOT NULL, body bytea, about text NOT NULL,
-        deliveries integer NOT NULL, next_at double precision NOT NULL, error text NOT NULL,
-        parked_at double precision NOT NULL, PRIMARY KEY (pipeline, entity_table, queue, message))""",
-    "CREATE INDEX IF NOT EXISTS leasehold_message_parked_key ON {message_parked} "
-    "(pipeline, entity_table, queue, key, enqueued_time, sequence_number)",
-    "CREATE INDEX IF NOT EXISTS leasehold_message_parked_next ON {message_parked} "
-    "(pipeline, entity_table, queue, next_at)",
-    """CREATE TABLE IF NOT EXISTS {entity} (pipeline text COLLATE "C", entity_table text COLLATE "C",
-        key text COLLATE "C", version bigint NOT NULL, latest text,
-        PRIMARY KEY (pipeline, entity_table, key)) WITH (fillfactor = 50)""",
-    "CREATE INDEX IF NOT EXISTS leasehold_parked_entity ON {parked} (pipeline, entity_table, key, parked_at)",
-    """CREATE TABLE IF NOT EXISTS {outbox} (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        pipeline text COLLATE "C" NOT NULL, entity_table text COLLATE "C" NOT NULL, hub text COLLATE "C" NOT NULL,
-        partition text COLLATE "C" NOT NULL, sequence_number bigint NOT NULL, place integer NOT NULL,
-        entity text COLLATE "C" NOT NULL, key text, body bytea NOT NULL, properties text NOT NULL,
-        emitted_at double precision NOT NULL, refused text)""",
-    "CREATE INDEX IF NOT EXISTS leasehold_outbox_lane ON {outbox} (pipeline, entity_table, hub, partition, number)",
-)
 _LANES = "unnest(%(hubs)s::text[], %(partitions)s::text[]) AS asked(hub, partition)"
 
 
@@ -131,10 +69,8 @@ class Bookkeeping:
             return False
         names = self._session.names
         try:
-            for statement in SCHEMA:
-                self._session.run(
-                    statement.format(**{name.removeprefix("leasehold_"): names.of(name) for name in SHARED})
-                )
+            for statement in (statement for table in ALL_SHARED for statement in table.in_postgres(names.of)):
+                self._session.run(statement)
         except psycopg.errors.InsufficientPrivilege as error:
             raise UsageError(
                 f"the tables that an entity table needs are missing in the schema {self._session.names.schema}, and "

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 import psycopg
 
 from leasehold.database.postgres.troubles import is_the_rows
-from leasehold.sinks.beside.statements import sent
+from leasehold.database.statements import sent
 from leasehold.sinks.postgres.catalog import Exclusion, ForeignKey, UniqueIndex
 from leasehold.sinks.postgres.layout import SHORT, Layout
 from leasehold.sinks.postgres.names import quoted

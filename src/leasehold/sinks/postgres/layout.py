@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.database.statements import unsent
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks.beside.statements import unsent
 from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import ROOM, Relation, TableColumn, kind_of_relation, relation
 from leasehold.sinks.postgres.names import quoted

@@ -8,24 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leasehold.database.statements import quoted as as_identifier
+from leasehold.database.statements import sent
 from leasehold.errors import ConfigError
-from leasehold.sinks.beside.clearing import CLEARED, PLACE
-from leasehold.sinks.beside.entities import ENTITY
-from leasehold.sinks.beside.messages.table import MESSAGES
-from leasehold.sinks.beside.outbox.table import OUTBOX
-from leasehold.sinks.beside.parking.table import PARKED
-from leasehold.sinks.beside.record import TABLE
-from leasehold.sinks.beside.set_aside.dropping import DROPPED
-from leasehold.sinks.beside.skipping.table import SKIP
-from leasehold.sinks.beside.statements import sent
-from leasehold.sinks.beside.watermarks import WATERMARK
-from leasehold.sinks.rules.columns import quoted as as_identifier
+from leasehold.sinks.beside.tables import ALL_SHARED, ALWAYS
 from leasehold.sinks.rules.table_spec import TableSpec
 
-NEEDED = (TABLE, WATERMARK)
+NEEDED = tuple(table.name for table in ALWAYS)
 """The tables without which there is no entity table in a schema."""
 
-SHARED = (*NEEDED, DROPPED, PLACE, CLEARED, PARKED, OUTBOX, *MESSAGES, ENTITY, SKIP)
+SHARED = tuple(table.name for table in ALL_SHARED)
 """The tables that all entity tables of a schema share."""
 
 _LONGEST = 63

@@ -6,7 +6,7 @@ says that they are text, in UTF-8: a body may have a NUL, which Postgres holds i
 
 from __future__ import annotations
 
-from leasehold.sinks.beside.statements import unsent
+from leasehold.database.statements import unsent
 from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.rules.rejected import other_columns
 

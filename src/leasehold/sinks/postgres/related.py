@@ -13,10 +13,10 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from leasehold.database.statements import sent
 from leasehold.errors import UsageError
 from leasehold.formats.misfits import Misfit
 from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
-from leasehold.sinks.beside.statements import sent
 from leasehold.sinks.postgres import states
 from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import Relation, UniqueIndex, check_tables, kind_of_relation, relation

@@ -15,10 +15,11 @@ import psycopg
 
 from leasehold.backoff import Backoff, until_done
 from leasehold.database.postgres.connections import Connection, Row
+from leasehold.database.statements import unsent
+from leasehold.database.tables import Kind
 from leasehold.errors import SinkError, UsageError
 from leasehold.sinks.beside.kept_values import kept_body
-from leasehold.sinks.beside.session import Asked, Kind
-from leasehold.sinks.beside.statements import unsent
+from leasehold.sinks.beside.session import Asked
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.rejected import Rejected
@@ -154,11 +155,6 @@ class PostgresSession:
         """Whether a rejected row is of an event that its handler has failed on; JSON of others may be none."""
         space = "[[:space:]]*"
         return f"""source ~ '"deliveries":{space}[0-9]+,{space}"traceback":{space}"'"""
-
-    @property
-    def serial(self) -> str:
-        """The column of `leasehold_dropped` that rises with each row."""
-        return "id"
 
     def time_text(self, time: str) -> str:
         """A time as ISO 8601 text in UTC."""

@@ -31,7 +31,7 @@ from pyarrow import csv, types
 
 from leasehold.arrow_masks import nulled, true_places
 from leasehold.database.postgres.connections import Connection
-from leasehold.sinks.beside.statements import sent, unsent
+from leasehold.database.statements import sent, unsent
 from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted

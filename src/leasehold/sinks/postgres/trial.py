@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 import psycopg
 
 from leasehold.database.postgres.troubles import is_the_rows
+from leasehold.database.statements import sent, unsent
 from leasehold.errors import SinkError
 from leasehold.sinks.beside.skipping.table import SKIP
-from leasehold.sinks.beside.statements import sent, unsent
 from leasehold.sinks.beside.watermarks import WATERMARK
 from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import Relation

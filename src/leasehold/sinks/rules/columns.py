@@ -9,16 +9,12 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from leasehold.database.statements import quoted
 from leasehold.errors import SchemaMismatch, SinkError
 from leasehold.sinks.rules.batch import check_fence_names, check_names
 from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.rules.table_spec import ADD, FENCE_COLUMNS, TableSpec, folded
 from leasehold.sinks.rules.values import kind_of
-
-
-def quoted(name: str) -> str:
-    """The name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def qualified(table: TableName) -> str:

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from leasehold.database.sqlite import primary_code
-from leasehold.sinks.rules.columns import own_columns_refused, quoted
+from leasehold.database.statements import quoted
+from leasehold.sinks.rules.columns import own_columns_refused
 from leasehold.sinks.rules.table_spec import folded
 
 ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.OperationalError)

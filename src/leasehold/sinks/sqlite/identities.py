@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 
-from leasehold.sinks.rules.columns import quoted
+from leasehold.database.statements import quoted
 from leasehold.sinks.rules.duplicates import Memory, Seen
 from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.shape import exists

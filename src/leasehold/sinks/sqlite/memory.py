@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from leasehold.database.statements import quoted
 from leasehold.sinks.beside.forgetting import candidates
 from leasehold.sinks.beside.session import Places
-from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import UNKNOWN, Claim, Key
 from leasehold.sinks.rules.remembered_order import OwnValue

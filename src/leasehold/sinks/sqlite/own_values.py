@@ -17,8 +17,8 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 from pyarrow import types
 
+from leasehold.database.statements import quoted
 from leasehold.sinks.rules.batch import OrderValue
-from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Claim, Key
 from leasehold.sinks.rules.remembered_order import OwnValue, no_order
 from leasehold.sinks.rules.table_spec import TableSpec, ordered_keys

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from leasehold.sinks.rules.columns import quoted
+from leasehold.database.statements import quoted
 from leasehold.sinks.rules.rejected import other_columns
 from leasehold.sinks.rules.table_spec import TableSpec, folded
 

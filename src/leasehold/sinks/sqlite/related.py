@@ -12,10 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from leasehold.database.statements import quoted
 from leasehold.errors import ConfigError, SchemaMismatch, SinkError, UsageError, Verdict
 from leasehold.formats.misfits import Misfit
 from leasehold.sinks.beside.related import RelatedTable, check_names, missing, no_unique_index, wrong_columns
-from leasehold.sinks.rules.columns import on_conflict, quoted
+from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.related import EntityStep, Gone, Row
 from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.rules.table_spec import TableSpec, folded

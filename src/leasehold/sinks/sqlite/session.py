@@ -10,9 +10,10 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from leasehold.sinks.beside.session import Asked, Kind
-from leasehold.sinks.beside.statements import native, sent
-from leasehold.sinks.rules.columns import on_conflict, quoted
+from leasehold.database.statements import native, quoted, sent
+from leasehold.database.tables import Kind
+from leasehold.sinks.beside.session import Asked
+from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.kept import anything, as_kept, number
@@ -99,10 +100,6 @@ class SqliteSession:
     @property
     def dead_letter(self) -> str:
         return "json_valid(source) AND json_extract(source, '$.traceback') IS NOT NULL"
-
-    @property
-    def serial(self) -> str:
-        return "rowid"
 
     def time_text(self, time: str) -> str:
         return time

@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyarrow import types
 
+from leasehold.database.statements import quoted
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, quoted, refuse_columns, stored_fields
+from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, refuse_columns, stored_fields
 from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
 from leasehold.sinks.rules.values import ColumnKind, kind_of
 from leasehold.sinks.sqlite.affinity import EXACT_DIGITS, affinity

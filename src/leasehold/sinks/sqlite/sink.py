@@ -28,6 +28,7 @@ import pyarrow as pa
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock
 from leasehold.database.sqlite import DatabaseFile, primary_code
+from leasehold.database.statements import quoted
 from leasehold.errors import SinkError, SinkUnavailable, Verdict
 from leasehold.sinks.base import Compared, Sink, TableContents
 from leasehold.sinks.beside.related import RelatedTable
@@ -36,7 +37,6 @@ from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCoun
 from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.features import ALL, SHARED_TABLES
-from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite import (

@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from leasehold.database.statements import quoted
 from leasehold.sinks.beside import entities, record, writing
 from leasehold.sinks.beside.session import Places
 from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept
-from leasehold.sinks.rules.columns import quoted
 from leasehold.sinks.rules.duplicates import Memory
 from leasehold.sinks.rules.fence import FencePlan, Lane
 from leasehold.sinks.rules.ordering import Key

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from leasehold.database.tables import Kind
 from leasehold.sinks.beside.kept_values import as_text, seconds, time_text
 from leasehold.sinks.beside.keys import key_of, text_of
 from leasehold.sinks.beside.parking import reading
 from leasehold.sinks.beside.parking.contract import ParkedRow
-from leasehold.sinks.beside.session import MINE, Asked, Kind, Session, mine_of, names_in
+from leasehold.sinks.beside.session import MINE, Asked, Session, mine_of, names_in
 from leasehold.sinks.beside.set_aside import dropping
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.beside.set_aside.selecting import terms_of

@@ -18,8 +18,9 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from leasehold.database.tables import Kind
 from leasehold.errors import ConfigError
-from leasehold.sinks.beside.session import MINE, Access, BesideTransaction, Kind, Session, mine_of
+from leasehold.sinks.beside.session import MINE, Access, BesideTransaction, Session, mine_of
 from leasehold.sinks.beside.set_aside import dropping, retrying
 from leasehold.sinks.beside.set_aside.contract import (
     DroppedRow,
@@ -135,7 +136,7 @@ class KeptRejectedRows:
             rows = session.rows(
                 f"SELECT {EVENT}, reason, {session.time_text('rejected_at')}, dropped_for, "
                 f"{session.time_text('dropped_at')} FROM {session.of(DROPPED)} WHERE {MINE} "
-                f"ORDER BY {session.serial} DESC LIMIT %(limit)s",
+                f"ORDER BY number DESC LIMIT %(limit)s",
                 **mine_of(session.spec),
                 limit=limit,
             )

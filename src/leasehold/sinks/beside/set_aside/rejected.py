@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from leasehold.database.tables import Kind
 from leasehold.sinks.beside.forgetting import AT_A_TIME, is_of
 from leasehold.sinks.beside.kept_values import time_text
-from leasehold.sinks.beside.session import Kind, Session
+from leasehold.sinks.beside.session import Session
 from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.fence import Admission
 from leasehold.sinks.rules.rejected import Rejected

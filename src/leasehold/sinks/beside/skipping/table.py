@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from leasehold.database.tables import Kind
 from leasehold.sinks.beside.forgetting import is_of
 from leasehold.sinks.beside.kept_values import as_bytes, as_text, seconds
-from leasehold.sinks.beside.session import MINE, Asked, Kind, Session, mine_of
+from leasehold.sinks.beside.session import MINE, Asked, Session, mine_of
 from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.skipping import SkipNote

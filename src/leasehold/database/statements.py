@@ -1,4 +1,4 @@
-"""Statements of `sinks.beside` as a driver takes them.
+"""Statements that both databases read, as a driver takes them.
 
 Owns the one form in which they are written: a parameter is `%(name)s`, and a percent sign that names no parameter
 stands twice. psycopg takes them as they are; `native` turns them into the form of another driver. Pure.
@@ -39,3 +39,8 @@ def sent(sql: str) -> str:
 def unsent(sql: str) -> str:
     """What `sent` made of it, as the database's own again: for a message, or a statement without parameters."""
     return sql.replace("%%", "%")
+
+
+def quoted(name: str) -> str:
+    """The name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,11 +1,11 @@
-"""Statements of `sinks.beside` in the form of a driver."""
+"""Statements that both databases read, in the form of a driver."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
 
-from leasehold.sinks.beside.statements import native, sent
+from leasehold.database.statements import native, sent
 
 
 def test_parameters_get_the_mark_and_their_names_are_said_once() -> None:
