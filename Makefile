@@ -7,6 +7,7 @@ NO_KIT := is a command of the test kit, which is not installed: pip install leas
 VERSION := 3.5
 CANDIDATES = $(if $(PYTHON),'$(PYTHON)',python3.13 python3.12 python3.11 python3)
 BIN := .venv/bin
+PEERS := tests/peers tests/versions
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -68,7 +69,7 @@ spark: .venv/.ready ## a short run on another PySpark, in an environment of its 
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
 
 peers: .venv/.ready ## the tests beside real parts from the system's packages, as far as they can be had: 13 minutes
-	$(BIN)/python -m tests.gate peers -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/python -m tests.gate peers -n 4 --dist loadgroup --no-loadscope-reorder $(if $(findstring tests/,$(ARGS)),,$(PEERS)) $(ARGS)
 
 soak: .venv/.ready ## the slow campaigns: hours; make soak ARGS=tests/faults
 	$(BIN)/pytest -m soak --hypothesis-profile='new examples' $(ARGS)

@@ -1,4 +1,5 @@
-"""Which tests `make more` runs, and not `make test`: the dear ones, of whose promise a cheaper test is in `make test`.
+"""Which tests `make more` runs, and not `make test`: the dear ones, of whose promise a cheaper test is in `make test`;
+and where those of `make peers` are.
 
 Three marks say it, each where the test stands:
 
@@ -15,6 +16,9 @@ from collections import Counter
 
 import pytest
 
+PEERS = ("tests/peers", "tests/versions")
+"""Where `make peers` looks for its tests: to collect all takes each worker ten seconds."""
+
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks, and --random-order changes which cases are the first
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,6 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _check(item, mark.args)
             if item.name.partition("[")[0] in mark.args:
                 item.add_marker(pytest.mark.more)
+        if item.get_closest_marker("peers") and not item.nodeid.startswith(PEERS):
+            raise pytest.UsageError(f"{item.nodeid}: make peers looks into {' and '.join(PEERS)} alone. Move it there")
 
 
 def _check(item: pytest.Item, names: tuple[str, ...]) -> None:

@@ -2,7 +2,8 @@
 
 `make peers` hands tests to workers by groups (`--dist loadgroup`). All tests that use one cluster, pooler or browser
 are a group, so each of these is started once and nobody kills it under another's test. So are tests that wait for one
-build or download, by a mark of their own: one worker waits for it while the others go on.
+build or download, by a mark of their own: one worker waits for it while the others go on. What takes minutes is
+handed out first, or the last worker would be waited for.
 """
 
 from __future__ import annotations
@@ -20,10 +21,23 @@ from tests.peers.kafka_secured import SecuredCluster
 
 SHARED = ("one_broker", "three_brokers", "secured", "behind", "browser")
 """The fixtures that tests share. None uses two of them."""
+LONGEST = (
+    "tests/peers/test_mixed_rust.py",
+    "tests/versions/test_table.py",
+    "tests/peers/test_event_hubs_connector.py",
+    "tests/peers/test_spark_kafka.py",
+    "tests/peers/test_kafka_contract.py",
+    "tests/peers/test_mixed_java.py",
+    "tests/peers/test_mixed_javascript.py",
+    "tests/peers/test_mixed_go.py",
+)
+"""The files whose builds, downloads or tests take minutes, the longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put each test of this folder that uses a shared fixture into the group of that."""
+    """Put each test of this folder that uses a shared fixture into the group of that, and the longest first."""
+    turns = {file: turn for turn, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: turns.get(item.nodeid.partition("::")[0], len(turns)))
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             for name in set(SHARED).intersection(getattr(item, "fixturenames", ())):
