@@ -34,6 +34,7 @@ LONGEST = (
 """The files whose builds, downloads or tests take minutes, the longest first."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put each test of this folder that uses a shared fixture into the group of that, and the longest first."""
     turns = {file: turn for turn, file in enumerate(LONGEST)}
