@@ -393,7 +393,7 @@ class TestBlob(_OnAzurite):
         return open_store(url, timeout=NEVER)
 
     @pytest.fixture
-    def records(self, url: str) -> BlobRecords:  # type: ignore[override]
+    def records(self, url: str) -> BlobRecords:
         return BlobRecords(read_url(url, BLOB), Calls("there", 30.0), 5_000)
 
 
@@ -414,5 +414,5 @@ class TestTable(_OnAzurite):
         return open_store(url, timeout=NEVER)
 
     @pytest.fixture
-    def records(self, url: str) -> TableRecords:  # type: ignore[override]
+    def records(self, url: str) -> TableRecords:
         return TableRecords(read_url(url, TABLE), Calls("there", 30.0), 1_000)

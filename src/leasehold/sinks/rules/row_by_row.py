@@ -3,7 +3,7 @@
 Owns which rows are tried together, and that a row in conflict with another partition's is set aside, where the table
 is asked to (`TableSpec.on_two_partitions`). Promises the same outcome as judging and writing every row on its own:
 when one of a chunk breaks a constraint, the chunk is undone and redone row by row. So it makes no difference where
-batches, or chunks, begin and end. How a row is written, and undone, is the database's: `Table`.
+batches, or chunks, begin and end. How a row is written, and undone, is the database's: `RowTarget`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Written:
     broken: dict[int, str] = field(default_factory=dict)
 
 
-class Table(Protocol):
+class RowTarget(Protocol):
     """Where rows go, in the transaction of one batch.
 
     A row that the table refuses is set aside alone, which takes savepoints. A database without them, where an error
@@ -77,7 +77,7 @@ class RowWriter:
     `rejects`: a row in conflict is one that the table refuses; else it ends the batch.
     """
 
-    def __init__(self, table: Table, count: int, order: RowOrder, *, rejects: bool = False) -> None:
+    def __init__(self, table: RowTarget, count: int, order: RowOrder, *, rejects: bool = False) -> None:
         self._table = table
         self._rejects = rejects
         self._count = count
