@@ -32,7 +32,7 @@ test: .venv/.dev ## install, and run linters, types, import layers, the bare ins
 	if wait $$linters; then tail -n 1 "$$said"; else echo 'lint or smoke failed: what they said is above'; tests=1; fi; \
 	exit $$tests
 
-more: .venv/.ready ## all other tests that need nothing but packages: 14 minutes
+more: .venv/.ready ## all other tests that need nothing but packages: 16 minutes
 	$(BIN)/python -m tests.gate '(more or timing) and not soak and not peers' $(SHARED_OUT) $(ARGS)
 
 lint: .venv/.dev ## linter, formatter, types, import layers and wording
@@ -68,7 +68,7 @@ busy: .venv/.ready ## `pytest` beside one busy process a core, to find tests tha
 spark: .venv/.ready ## a short run on another PySpark, in an environment of its own: make spark VERSION=3.5
 	$(BIN)/pytest -m 'peers or soak' tests/versions -k 'spark-$(VERSION)' $(ARGS)
 
-peers: .venv/.ready ## the tests beside real parts from the system's packages, as far as they can be had: 11 minutes
+peers: .venv/.ready ## the tests beside real parts from the system's packages, as far as they can be had: 16 minutes
 	$(BIN)/python -m tests.gate peers -n 4 --dist loadgroup --no-loadscope-reorder $(if $(findstring tests/,$(ARGS)),,$(PEERS)) $(ARGS)
 
 soak: .venv/.ready ## the slow campaigns: hours; make soak ARGS=tests/faults
