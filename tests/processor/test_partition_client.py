@@ -153,8 +153,10 @@ def test_a_call_says_how_many_and_how_long_they_may_take_to_gather(processor: Ev
         until(lambda: waiters._waiters, "the call to wait")
         send(hub, 5)
 
-    threading.Thread(target=send_more).start()
+    sender = threading.Thread(target=send_more)
+    sender.start()
     batch = client.receive(PATIENCE, count=5, max_wait=NEVER)
+    sender.join(PATIENCE)  # its events are there before it is done with its file
     assert batch is not None
     assert len(batch) == 5
     client.close()
