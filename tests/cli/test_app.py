@@ -291,6 +291,7 @@ class AtImport:
 
 
 sys.meta_path.insert(0, AtImport())
+sys.modules.pop(module, None)  # coverage has imported it
 from leasehold_command import main
 
 main()
