@@ -21,7 +21,8 @@ from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log import LogHub
 from leasehold.sinks import Batch
 from leasehold.sinks.beside.set_aside.contract import EventId
-from leasehold.sinks.features import FORGETTING, REJECTED, require
+from leasehold.sinks.features import FORGETTING, require
+from leasehold_testkit.contracts.sinks.fixtures import retried
 from tests.handlers.batches import body, given, overtaken_once, rows
 from tests.handlers.handler_program import processor, table
 from tests.handlers.processes import Processes
@@ -130,8 +131,7 @@ def test_a_rejected_event_that_is_tried_again_meanwhile_is_built_upon(tmp_path: 
     mended = Batch(pa.table(row | fence), delete=pa.array([False]))
 
     def retry() -> None:
-        rejected = require(beside.sink, REJECTED, "a test").rejected_rows
-        assert rejected.retry(mended, [EventId("h", "0", 0)]).applied == 1
+        assert retried(beside.sink, mended, [EventId("h", "0", 0)]).applied == 1
 
     overtaken_once(accounts, retry)
     accounts.on_events(*given(1, 1, body(1, "a"), body(0, "b"), start=0))

@@ -19,7 +19,15 @@ from leasehold.sinks.beside.messages.contract import MessageOutcome
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.features import MESSAGES, PARKING, require
 from leasehold_testkit.contracts.sinks.fixtures import UPSERT
-from leasehold_testkit.contracts.sinks.messages import REMEMBER, STATES, change, message, parked
+from leasehold_testkit.contracts.sinks.messages import (
+    REMEMBER,
+    STATES,
+    apply_message,
+    change,
+    message,
+    parked,
+    read_message,
+)
 from tests.handlers.batches import given, rows
 
 NO_TEXT = "CAST(x'ff' AS TEXT)"
@@ -146,10 +154,10 @@ def test_the_place_of_an_entity_among_messages(tmp_path: Path, column: str, valu
     with closing(open_sink(f"sqlite:////{tmp_path}/table.db", UPSERT)) as opened:
         sink = require(opened, MESSAGES, "a test")
         sink.check_messages(STATES)
-        sink.apply_message(STATES, change(1, "a", 0, 5), REMEMBER)
+        apply_message(sink, STATES, change(1, "a", 0, 5), REMEMBER)
         write(tmp_path, f"UPDATE leasehold_message_entity SET {column} = {value}")
-        known = sink.read_message(STATES, ("a",), message(2))
-        assert sink.apply_message(STATES, change(2, "a", known.version, 6), REMEMBER) is MessageOutcome.APPLIED
+        known = read_message(sink, STATES, ("a",), message(2))
+        assert apply_message(sink, STATES, change(2, "a", known.version, 6), REMEMBER) is MessageOutcome.APPLIED
     assert rows(tmp_path, "SELECT value FROM entities") == [(6,)]
 
 
@@ -170,7 +178,7 @@ def test_a_parked_message(tmp_path: Path, column: str, value: str) -> None:
         assert set(messages.due("shop/orders", 9)) >= {("b",)}
         found = sorted(messages.first("shop/orders", ("a",), 9), key=lambda one: one.place)
         assert 3 in [one.name.sequence_number for one in found]
-        sink.read_message(STATES, ("a",), message(4))
+        read_message(sink, STATES, ("a",), message(4))
         for one in found:
             messages.set_aside(one, "made up")
         assert len(messages.first("shop/orders", ("a",), 9)) == 0

@@ -13,9 +13,8 @@ import psycopg
 
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.beside import record, watermarks
-from leasehold.sinks.beside.set_aside import kept, rejected
+from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
-from leasehold.sinks.beside.set_aside.kept import _Retry
 from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
@@ -28,6 +27,7 @@ from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.row_by_row import RowWriter
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold_testkit.contracts.sinks.fixtures import retried
 from tests.sinks.events import E, batch, last_of_keys
 from tests.sinks.postgres import FLIGHTS
 from tests.sinks.processes import behind, die
@@ -80,12 +80,12 @@ LAST: dict[str, tuple[Any, str]] = {
 
 TRYING: dict[str, tuple[Any, str]] = {
     "watermarks locked": (Bookkeeping, "lock_watermarks"),
-    "rejected rows locked": (_Retry, "found"),
+    "rejected rows locked": (rejected, "of_events"),
     "keys locked": (Memory, "lock"),
     "rows written": (RowWriter, "write"),
     "tried keys remembered": (Memory, "remember_apart"),
     "order recorded": (record, "note_order"),
-    "rejected rows removed": (kept, "remove"),
+    "rejected rows removed": (rejected, "remove"),
     "set aside again": (rejected, "insert"),
     "committed": (PostgresSink, "_committed"),
 }
@@ -138,7 +138,7 @@ def try_again(sink: PostgresSink) -> RetryResult:
         E("a", number=9, version=9, gone=True),
     ]
     mended = batch(rows, by_version=True, deletes=True)
-    return sink.rejected_rows.retry(mended, [EventId("h", "0", row.number) for row in rows])
+    return retried(sink, mended, [EventId("h", "0", row.number) for row in rows])
 
 
 def write(url: str, name: str, batches: int, keys: int, slots: bool, told: Connection) -> None:

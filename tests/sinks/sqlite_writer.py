@@ -19,7 +19,7 @@ from leasehold.sinks.sqlite import sink as sqlite_sink
 from leasehold.sinks.sqlite.session import prepare
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold_testkit.contracts.sinks.duplicates import Sent, known_by
-from leasehold_testkit.contracts.sinks.fixtures import APPEND, Row
+from leasehold_testkit.contracts.sinks.fixtures import APPEND, Row, retried
 from leasehold_testkit.contracts.sinks.fixtures import batch as batch_of
 from leasehold_testkit.contracts.sinks.fixtures import read as read_whole
 from tests.sinks.events import E, batch, last_of_keys, sink
@@ -93,7 +93,7 @@ def mended(level: int = 1) -> list[E]:
 
 def retry_all(path: Path) -> None:
     """All at once."""
-    sink(path).rejected_rows.retry(batch(mended()), TRIED_EVENTS)
+    retried(sink(path), batch(mended()), TRIED_EVENTS)
 
 
 def retry_one_by_one(path: Path, at_work: Barrier, told: Connection) -> None:
@@ -102,7 +102,7 @@ def retry_one_by_one(path: Path, at_work: Barrier, told: Connection) -> None:
     counts = []
     at_work.wait(PATIENCE)
     for tried, row in zip(TRIED_EVENTS, mended(), strict=True):
-        result = table.rejected_rows.retry(batch([row]), [tried])
+        result = retried(table, batch([row]), [tried])
         assert result.rejected == result.unread == result.filtered == 0
         counts.append((result.applied, result.superseded, result.gone))
     told.send(counts)

@@ -13,6 +13,7 @@ import pytest
 from leasehold.errors import ConfigError, SinkError, SinkUnavailable, UsageError
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.beside.messages.contract import MessageChange, MessageName, MessageOutcome
+from leasehold_testkit.contracts.sinks.messages import apply_message, read_message
 from tests.sinks.postgres import Place
 
 FIRST = """
@@ -46,21 +47,21 @@ def test_the_first_form_is_read(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
         connection.executescript(FIRST)
     with closing(opened(tmp_path)) as sink:
-        known = sink.read_message(STATES, KEY, name(7))
+        known = read_message(sink, STATES, KEY, name(7))
         assert (known.done, known.version, known.late) == (True, 3, False)
-        earlier = sink.read_message(STATES, KEY, name(6))
+        earlier = read_message(sink, STATES, KEY, name(6))
         assert (earlier.done, earlier.late) == (False, True)
         state = {"number": 5, "area": "eu", "total": 1}
-        assert sink.apply_message(STATES, MessageChange(name(6), KEY, 3, state), 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATES, MessageChange(name(6), KEY, 3, state), 1e9) is MessageOutcome.APPLIED
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_an_entity_is_forgotten_with_its_version(tmp_path: Path, database: str, request: pytest.FixtureRequest) -> None:
     url = "sqlite:///table.db" if database == "sqlite" else request.getfixturevalue("place").url
     with closing(opened(tmp_path, url)) as sink:
-        sink.apply_message(STATES, MessageChange(name(1), KEY, 0, None), 1e9)
+        apply_message(sink, STATES, MessageChange(name(1), KEY, 0, None), 1e9)
         assert sink.forget_entity({"number": "5", "area": "eu"}).memories == 1
-        assert sink.read_message(STATES, KEY, name(2)).version == 0
+        assert read_message(sink, STATES, KEY, name(2)).version == 0
 
 
 KEPT = "leasehold_message, leasehold_message_sent, leasehold_message_entity, leasehold_message_parked"
@@ -80,10 +81,10 @@ INSERT INTO leasehold_message_entity VALUES ('p', 'orders', '["eu", 5]', 3, 'sho
 def test_the_first_form_is_read_in_postgres(tmp_path: Path, place: Place) -> None:
     place.run(*FIRST_IN_POSTGRES.split(";"))
     with closing(opened(tmp_path, place.url)) as sink:
-        known = sink.read_message(STATES, KEY, name(7))
+        known = read_message(sink, STATES, KEY, name(7))
         assert (known.done, known.version, known.late) == (True, 3, False)
         state = {"number": 5, "area": "eu", "total": 1}
-        assert sink.apply_message(STATES, MessageChange(name(6), KEY, 3, state), 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATES, MessageChange(name(6), KEY, 3, state), 1e9) is MessageOutcome.APPLIED
     assert place.look("SELECT number, area, total FROM orders") == [(5, "eu", 1)]
     assert place.look("SELECT version, sequence_number FROM leasehold_message_entity") == [(4, 7)]
 
@@ -105,13 +106,13 @@ def test_a_schema_of_a_commit_that_knew_no_messages_is_brought_up_to_date(tmp_pa
     place.run(rights.format(KEPT))
     with closing(opened(tmp_path, least)) as sink:
         state = {"number": 5, "area": "eu", "total": 1}
-        assert sink.apply_message(STATES, MessageChange(name(1), KEY, 0, state), 1e9) is MessageOutcome.APPLIED
-        known = sink.read_message(STATES, KEY, name(1))
+        assert apply_message(sink, STATES, MessageChange(name(1), KEY, 0, state), 1e9) is MessageOutcome.APPLIED
+        known = read_message(sink, STATES, KEY, name(1))
         assert (known.done, known.state) == (True, state)
         gone = MessageChange(name(2), KEY, known.version, None)
-        assert sink.apply_message(STATES, gone, -1e9) is MessageOutcome.APPLIED  # and forgets the first
+        assert apply_message(sink, STATES, gone, -1e9) is MessageOutcome.APPLIED  # and forgets the first
         assert place.look("SELECT count(*) FROM orders") == [(0,)]
-        assert not sink.read_message(STATES, KEY, name(1)).done
+        assert not read_message(sink, STATES, KEY, name(1)).done
     place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
@@ -125,11 +126,11 @@ def test_one_message_under_two_keys_is_done_once_in_postgres(tmp_path: Path, pla
             )
             hasty = place.sink(SPEC, timeout=0.3)  # impatient: for the message that is blocked for good
             with closing(hasty), pytest.raises(SinkUnavailable):
-                hasty.apply_message(STATES, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
+                apply_message(hasty, STATES, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
         assert place.look("SELECT count(*) FROM orders") == [(0,)]
-        again = sink.apply_message(STATES, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
+        again = apply_message(sink, STATES, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
         assert again is MessageOutcome.DONE_BEFORE
-        assert sink.apply_message(STATES, MessageChange(name(2), KEY, 0, of["eu"]), 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATES, MessageChange(name(2), KEY, 0, of["eu"]), 1e9) is MessageOutcome.APPLIED
     assert place.look("SELECT area FROM orders") == [("eu",)]
 
 
@@ -146,10 +147,10 @@ def test_a_state_that_a_narrow_column_cannot_hold_changes_nothing(tmp_path: Path
     with closing(opened(tmp_path, place.url)) as sink:
         wide = {"number": 5, "area": "eu", "total": 2**20}
         with pytest.raises(UsageError, match="does not fit the table orders"):
-            sink.apply_message(STATES, MessageChange(name(1), KEY, 0, wide), 1e9)
-        assert not sink.read_message(STATES, KEY, name(1)).done
+            apply_message(sink, STATES, MessageChange(name(1), KEY, 0, wide), 1e9)
+        assert not read_message(sink, STATES, KEY, name(1)).done
         nothing = MessageChange(name(1), (2**40, "eu"), 0, None)
-        assert sink.apply_message(STATES, nothing, 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATES, nothing, 1e9) is MessageOutcome.APPLIED
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
@@ -172,9 +173,9 @@ def test_a_state_for_which_the_table_raises_an_error_is_the_states_fault(
     with closing(opened(tmp_path, url)) as sink:
         bad = {"number": 5, "area": "eu", "total": -(2**63) if database == "sqlite" else 0}
         with pytest.raises(UsageError, match="does not fit the table orders"):
-            sink.apply_message(STATES, MessageChange(name(1), KEY, 0, bad), 1e9)
+            apply_message(sink, STATES, MessageChange(name(1), KEY, 0, bad), 1e9)
         good = MessageChange(name(2), KEY, 0, bad | {"total": 5})
-        assert sink.apply_message(STATES, good, 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATES, good, 1e9) is MessageOutcome.APPLIED
 
 
 def test_a_number_that_its_column_does_not_take_is_no_messages_fault(tmp_path: Path, place: Place) -> None:
@@ -185,6 +186,6 @@ def test_a_number_that_its_column_does_not_take_is_no_messages_fault(tmp_path: P
             f"ALTER TABLE orders ADD own smallint DEFAULT nextval('{place.schema}.own')",
         )
         with pytest.raises(SinkError, match="the table orders refuses what it gives its own column own"):
-            sink.apply_message(STATES, MessageChange(name(1), KEY, 0, state), 1e9)
+            apply_message(sink, STATES, MessageChange(name(1), KEY, 0, state), 1e9)
         place.run("ALTER TABLE orders ALTER own TYPE bigint")
-        assert sink.apply_message(STATES, MessageChange(name(1), KEY, 0, state), 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATES, MessageChange(name(1), KEY, 0, state), 1e9) is MessageOutcome.APPLIED

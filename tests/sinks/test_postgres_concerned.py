@@ -13,6 +13,7 @@ from leasehold.errors import SchemaMismatch
 from leasehold.sinks import Batch, BatchResult, TableSpec
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold_testkit.contracts.sinks.fixtures import retried
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place
 
@@ -192,13 +193,13 @@ def test_what_is_tried_again_has_the_keys_that_a_batch_has(place: Place, sink: P
     key, first = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee", EventId("h", "0", 0)
     sink.apply(batch([], rejected=[E("?")]))
     again = batch([E(key, "x"), E(key.upper(), "y")])
-    assert sink.rejected_rows.retry(again, [first]) == RetryResult(applied=2)
+    assert retried(sink, again, [first]) == RetryResult(applied=2)
     assert place.look("SELECT status FROM flights") == [("y",)]
 
 
 def test_a_key_too_long_for_an_index_is_rejected_again(place: Place, sink: PostgresSink) -> None:
     sink.apply(batch([E(LONG)]))
-    assert sink.rejected_rows.retry(batch([E(LONG)]), [EventId("h", "0", 0)]) == RetryResult(rejected=1)
+    assert retried(sink, batch([E(LONG)]), [EventId("h", "0", 0)]) == RetryResult(rejected=1)
     assert place.look("SELECT count(*) FROM flights_rejected") == [(1,)]
 
 

@@ -20,7 +20,7 @@ from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold_testkit.contracts.sinks.duplicates import Sent, known_by
-from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read, table_of
+from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read, retried, table_of
 from leasehold_testkit.contracts.sinks.rejected import event
 from tests.campaigns import first
 from tests.handlers.batches import body, given
@@ -155,7 +155,7 @@ def test_rejected_rows_of_a_table_made_before_dropped_ones_were_noted(place: Pla
     place.run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_dropped, leasehold_cleared TO {role}")
     assert least.rejected_rows.drop(rows[:1], "a \0") == 1
     assert [row.dropped_for for row in sink.rejected_rows.dropped(9)] == ["a \\0"]
-    assert least.rejected_rows.retry(batch(Row("b", 1, 2)), [event(2)]) == RetryResult(applied=1)
+    assert retried(least, batch(Row("b", 1, 2)), [event(2)]) == RetryResult(applied=1)
     least.close()
     sink.close()
     place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
@@ -182,18 +182,18 @@ def test_a_batch_of_the_same_partition_waits_for_a_retry(place: Place) -> None:
     hasty = place.sink(UPSERT, timeout=0.5)  # impatient: for what the retry blocks until it goes on
     sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, 1)]))
     stopped, go_on = threading.Event(), threading.Event()
-    whole = PostgresTransaction.write_rows
+    whole = PostgresTransaction.write
 
-    def stop(self: PostgresTransaction, *given: Any, past: bool) -> Any:
-        result = whole(self, *given, past=past)
-        if past:
+    def stop(self: PostgresTransaction, *given: Any, again: bool, each_row: bool) -> Any:
+        result = whole(self, *given, again=again, each_row=each_row)
+        if again:
             stopped.set()
             go_on.wait(NEVER)
         return result
 
     with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(1) as beside:
-        patched.setattr(PostgresTransaction, "write_rows", stop)
-        trying = beside.submit(sink.rejected_rows.retry, batch(Row("b", 1, 1)), [event(1)])
+        patched.setattr(PostgresTransaction, "write", stop)
+        trying = beside.submit(retried, sink, batch(Row("b", 1, 1)), [event(1)])
         assert stopped.wait(PATIENCE)
         try:
             for waiting in (of_one("c", 10), of_one("b", 0, "1")):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.rules.ordering import PastOrder
 from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold_testkit.contracts.sinks.fixtures import retried
 from tests.sinks.events import E, batch, look, sink
 from tests.sinks.processes import FORKED, exit_code, started
 from tests.sinks.ranges import of, read
@@ -41,7 +42,7 @@ def test_a_retry_that_is_killed_leaves_all_or_nothing(tmp_path: Path, step: str)
     if step != "committed":
         assert (look(path), look(path, "SELECT * FROM flights_rejected")) == before
     table = sink(path)
-    result = table.rejected_rows.retry(batch(mended()), TRIED_EVENTS)
+    result = retried(table, batch(mended()), TRIED_EVENTS)
     if step == "committed":
         assert result == RetryResult(gone=len(TRIED))
     else:
@@ -132,9 +133,9 @@ def test_events_that_come_late_end_where_they_would_have_in_time(
             begin = end
             late = [row for row, when in zip(rows[:end], tries, strict=False) if events[row.number][1] and when == turn]
             ids = [EventId("h", "0", row.number) for row in late]
-            table.rejected_rows.retry(batch(late, by_version=by_version), ids)
+            retried(table, batch(late, by_version=by_version), ids)
             # Once more changes nothing.
-            assert table.rejected_rows.retry(batch(late, by_version=by_version), ids).gone == len(late)
+            assert retried(table, batch(late, by_version=by_version), ids).gone == len(late)
         written = [
             row
             for row, (_, bad, _), when in zip(rows, events, tries, strict=True)

@@ -21,10 +21,11 @@ from leasehold.errors import SchemaMismatch
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import Sink, TableSpec, open_sink
 from leasehold.sinks.beside.set_aside.contract import EventId
-from leasehold.sinks.features import COMPARISON, REJECTED, offered
+from leasehold.sinks.features import COMPARISON, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult
+from leasehold_testkit.contracts.sinks.fixtures import retried
 from tests.sinks.events import look, run
 from tests.sinks.postgres import Place
 from tests.waiting import PATIENCE
@@ -161,10 +162,8 @@ def test_a_retry_is_judged_too(database: Database) -> None:
     database.make("bigint", "'a', 100, 50", "'b', 100, 50")
     table = database.open(SPEC)
     assert table.apply(events(unread=[0, 1])).rejected == 2
-    rejected = offered(table, REJECTED)
-    assert rejected is not None
     again = events(Event("a", 1, 40, 0), Event("b", 1, 60, 1))
-    tried = rejected.rejected_rows.retry(again, [EventId("h", "0", 0), EventId("h", "0", 1)])
+    tried = retried(table, again, [EventId("h", "0", 0), EventId("h", "0", 1)])
     assert (tried.applied, tried.superseded) == (1, 1)
     assert database.rows == [("a", 100), ("b", 1)]
     assert database.remembered == ["b"]

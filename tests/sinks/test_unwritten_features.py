@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.sinks.beside.set_aside.contract import EventId, Selection
+from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.beside.unwritten import UnwrittenFeatures
-from leasehold.sinks.features import ALL, CONTENTS, REJECTED
+from leasehold.sinks.features import ALL, CONTENTS, FORGETTING, REJECTED
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.transaction import SqliteTransaction
@@ -29,9 +29,9 @@ for named, method in METHODS.items():
 
 
 class UntaughtSink(SqliteSink):
-    """A sink that says REJECTED before its transaction has it."""
+    """A sink that says FORGETTING before its transaction has it."""
 
-    features = frozenset({CONTENTS, REJECTED})
+    features = frozenset({CONTENTS, REJECTED, FORGETTING})
 
     @contextmanager
     def _transaction(self) -> Iterator[SqliteTransaction]:
@@ -60,9 +60,7 @@ def test_batches_ask_for_none_of_them(tmp_path: Path) -> None:
 
 def test_what_is_said_and_not_written_is_named(tmp_path: Path) -> None:
     sink = UntaughtSink(tmp_path / "t.db", UPSERT)
-    some = batch(Row("a", 1, 0), rejected=[Row("?", 0, 1)])
-    sink.apply(some)
-    event = EventId(some.rows["hub"][0].as_py(), "0", 1)
-    with pytest.raises(NotImplementedError, match=r"Untaught has no method write_again.*the feature REJECTED"):
-        sink.rejected_rows.retry(batch(Row("b", 1, 1)), [event])
+    sink.apply(batch(Row("a", 1, 0)))
+    with pytest.raises(NotImplementedError, match=r"Untaught has no method forget_key.*the feature FORGETTING"):
+        sink.forget_entity({"entity": "a"})
     assert sink.row_count() == 1

@@ -71,9 +71,9 @@ class Place:
         table.close()
 
     def retry(self, file: PipelineFile, selection: Selection | None = None) -> Retried:
-        rows = rejected_rows_of(open_sink(file.sink_url, file.table_spec()))
+        sink = open_sink(file.sink_url, file.table_spec())
         with Retransform(file, self.spark) as transform:
-            return retry(rows, selection or Selection(), transform)
+            return retry(sink, selection or Selection(), transform)
 
     def rejected(self, file: PipelineFile) -> list[RejectedRow]:
         return rejected_rows_of(open_sink(file.sink_url, file.table_spec())).rows(Selection(), 100)

@@ -156,10 +156,13 @@ def retry(request: Asked, output: Output) -> None:
     Where a handler fills the table, the events are parked again, as if they had never been tried: the owners of their
     partitions call the handler within 10 seconds, behind what is parked of the entity before. That needs no Spark.
     """
+    from leasehold.operations.rejected import rejected_rows_of
+    from leasehold.operations.rejected import retry as retry_all
+
     request.check()
-    pipeline, rows, chosen = _opened(request)
+    pipeline, sink, chosen = request.opened(lambda sink: sink)
     if pipeline.sink.handler is not None:
-        output.show(_parked_again(pipeline, rows, chosen))
+        output.show(_parked_again(pipeline, rejected_rows_of(sink), chosen))
         return
     try:
         from leasehold.spark.retrying import Retransform
@@ -167,10 +170,8 @@ def retry(request: Asked, output: Output) -> None:
         if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
             raise MissingDependency("leasehold rejected retry", "spark") from error
         raise
-    from leasehold.operations.rejected import retry as retry_all
-
     with Retransform(pipeline) as transform:
-        done = retry_all(rows, chosen, transform, lambda seen: output.note(f"{counted(seen, 'rejected row')} tried"))
+        done = retry_all(sink, chosen, transform, lambda seen: output.note(f"{counted(seen, 'rejected row')} tried"))
     result = done.result
     facts = {
         "applied": result.applied,

@@ -12,7 +12,7 @@ trying is told by the sink what was changed meanwhile, and leaves that alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError, UsageError
@@ -88,16 +88,17 @@ def parse_event(text: str) -> tuple[str, int]:
 
 
 def retry(
-    rows: RejectedRows, selection: Selection, recompute: Recompute, done: Callable[[int], None] = lambda rows: None
+    sink: Sink, selection: Selection, recompute: Recompute, done: Callable[[int], None] = lambda rows: None
 ) -> Retried:
     """Try all events of a selection again. `done` is told how many rows have been gone through."""
     total, lost, seen = RetryResult(), [], 0
-    for some in pieces(rows, selection):
+    for some in pieces(rejected_rows_of(sink), selection):
         for part in recompute(some):
             if isinstance(part, LostEvent):
                 lost.append(part)
             else:
-                total = total.plus(rows.retry(part.batch, part.events))
+                result = sink.apply(replace(part.batch, again=part.events)).again
+                total = total if result is None else total.plus(result)
         seen += len(some)
         done(seen)
     return Retried(total, tuple(lost))

@@ -1,14 +1,8 @@
 """What every sink with transactions does the same: a batch is one transaction, with the watermarks that fence it.
 
-Owns the order of what happens in the transaction. Promises that a batch is applied whole or not at all, that no event
-is applied twice or left out, whichever owner brings the batch and however often. Works on Arrow tables and knows
-nothing of Spark, nor of SQL: a database brings a `TableTransaction`.
-
-In the transaction, in this order: see whose the table is; make or check the tables; lock the watermarks of the batch's
-partitions, read them and raise them to its owner levels; only then read which of its events a person has had skipped,
-and what is known of its keys (of a spread table: lock the versions of its entities, and have those computed anew that
-have moved); write related rows with the states that they belong to, rows, rejected events, the memory of keys and the
-watermarks' new places.
+Promises that a batch is applied whole or not at all, that no event is applied twice or left out, whichever owner brings
+the batch and however often. Works on Arrow tables and knows nothing of Spark, nor of SQL: a database brings a
+`TableTransaction`. What happens in the transaction, in which order, is the list of steps in `sinks.door.steps`.
 
 Whether a refused range is a zombie's is asked of the ownership store, which may take seconds. That is never
 done under the lock: the transaction is rolled back, the question put, and the transaction started anew.
@@ -20,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -29,40 +23,32 @@ import pyarrow as pa
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
-from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Features, LevelOf, SinkFeature
-from leasehold.sinks.beside.changes import BesideRows
 from leasehold.sinks.beside.moved_in import uncounted_rows
-from leasehold.sinks.beside.skipping.passing import NotesToPass
-from leasehold.sinks.features import DUPLICATES, OUTBOX, PARKING, RELATED, SKIPPING, VERSIONS, require
-from leasehold.sinks.rules import claims, fence
-from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
+from leasehold.sinks.door import shared, steps
+from leasehold.sinks.door.open_batch import BatchKind, OpenBatch, SinkMemory, Unjudged, Violated
+from leasehold.sinks.features import (
+    DUPLICATES,
+    MESSAGES,
+    OUTBOX,
+    PARKING,
+    REJECTED,
+    RELATED,
+    SKIPPING,
+    VERSIONS,
+    require,
+)
+from leasehold.sinks.rules import fence
+from leasehold.sinks.rules.batch import NO_ROWS, Batch, arrange
 from leasehold.sinks.rules.columns import qualified
-from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of, unordered_rows
+from leasehold.sinks.rules.remembered_order import check_spec, unordered_rows
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold.sinks.transactions import EachRowNeeded, TableTransaction
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=TableTransaction)
-
-
-class _Unjudged(Exception):
-    """Ranges were refused, and it has not been asked yet whether they are zombies'."""
-
-    def __init__(self, refusals: tuple[fence.Refusal, ...]) -> None:
-        super().__init__(refusals)
-        self.refusals = refusals
-
-
-class _Violated(Exception):
-    """The database has refused what these events make of their entities; undoes the transaction."""
-
-    def __init__(self, events: Mapping[int, str]) -> None:
-        super().__init__(events)
-        self.events = events
 
 
 class TransactionalSink(ABC, Generic[T]):
@@ -80,11 +66,9 @@ class TransactionalSink(ABC, Generic[T]):
         self.spec = spec
         self._where = where
         self._clock = clock or SystemClock()
-        self._identity: str | None = None
+        self._memory = SinkMemory(spec, where, self.features, self._clock)
         self._untimely_said = False
-        self._noted = NotesToPass()
         self._none_whole = False  # as far as this object knows: then a batch of nothing has nothing to say
-        self._seen = fence.SeenMarks()
         self._fitted: pa.Schema | None = None  # the schema of the last batch that was applied
 
     @abstractmethod
@@ -109,12 +93,48 @@ class TransactionalSink(ABC, Generic[T]):
         raises `OwnerLevelWentBack`; without `level_of` it is dropped with a warning. Raises `SchemaMismatch`,
         `KeyFromTwoPartitions`, `StaleBatch` and `EventsMissing` with nothing applied.
         """
-        arrangement = arrange(batch)
+        kind = BatchKind.of(batch)
+        arrangement = NO_ROWS if kind is BatchKind.MESSAGES else arrange(batch)
+        self._check_form(batch, kind)
+        nothing = kind is BatchKind.EVENTS and not arrangement.stretches and self._none_whole
+        if nothing and (fitted := self._fitted) is not None and fitted.equals(batch.rows.schema):
+            return BatchResult()  # so no writer has to be waited for
+        judged: set[fence.Range] = set()
+        each_row = False
+        while True:
+            try:
+                with self._transaction() as transaction:
+                    known = judged if level_of else None
+                    open_ = OpenBatch(self._memory, transaction, batch, arrangement, known, each_row)
+                    result = steps.run(open_)
+                self._note(transaction, open_.identity)
+            except EachRowNeeded:
+                if each_row:
+                    raise
+                each_row = True
+                continue
+            except Unjudged as unjudged:
+                assert level_of is not None
+                for refusal in unjudged.refusals:
+                    self._judge(refusal, level_of)
+                    judged.add(refusal.range)
+                continue
+            except Violated as violated:
+                return BatchResult(violations=violated.events)
+            if kind is BatchKind.EVENTS:
+                self._memory.seen.note(open_.left)  # only now: a rollback undoes them
+                self._fitted = batch.rows.schema
+                self._none_whole = batch.ranges is None
+            self._log(result, certain=level_of is not None)
+            return result
+
+    def _check_form(self, batch: Batch, kind: BatchKind) -> None:
+        """Refuse a batch that does not go with the table, or with what this sink says that it does."""
         if not self.spec.keys and (batch.sequence_by is not None or batch.delete is not None):
             raise ConfigError(
                 "mode", self.spec.mode, "appended events have no order and are never deleted", "Use upsert"
             )
-        if self.spec.spread != (batch.versioned is not None) and batch.rows.num_rows:
+        if kind is BatchKind.EVENTS and self.spec.spread != (batch.versioned is not None) and batch.rows.num_rows:
             raise ConfigError(
                 "spread",
                 self.spec.spread,
@@ -122,35 +142,6 @@ class TransactionalSink(ABC, Generic[T]):
                 "Give Batch(versioned=…) with TableSpec(spread=True), or neither",
             )
         self._check_features(batch)
-        fitted = self._fitted
-        if not arrangement.stretches and self._none_whole and fitted and fitted.equals(batch.rows.schema):
-            return BatchResult()  # nothing to write, so no writer to wait for
-        judged: set[fence.Range] = set()
-        each_row = False
-        while True:
-            try:
-                with self._claimed() as transaction:
-                    transaction.fit(batch.rows.schema)
-                    known = judged if level_of else None
-                    result, left = self._apply(transaction, batch, arrangement, known, each_row=each_row)
-            except EachRowNeeded:
-                if each_row:
-                    raise
-                each_row = True
-                continue
-            except _Unjudged as unjudged:
-                assert level_of is not None
-                for refusal in unjudged.refusals:
-                    self._judge(refusal, level_of)
-                    judged.add(refusal.range)
-                continue
-            except _Violated as violated:
-                return BatchResult(violations=violated.events)
-            self._seen.note(left)  # only now: a rollback undoes them
-            self._fitted = batch.rows.schema
-            self._none_whole = batch.ranges is None
-            self._log(result, certain=level_of is not None)
-            return result
 
     def _check_features(self, batch: Batch) -> None:
         """Refuse a batch that has more to write beside the table than this sink says that it does."""
@@ -160,6 +151,8 @@ class TransactionalSink(ABC, Generic[T]):
             RELATED: batch.related,
             PARKING: batch.parking,
             OUTBOX: batch.outbox or None,
+            REJECTED: batch.again,
+            MESSAGES: batch.messages,
         }
         for feature in (feature for feature, some in asked.items() if some is not None):
             require(self, feature, "what a batch writes beside its table")
@@ -200,7 +193,7 @@ class TransactionalSink(ABC, Generic[T]):
         """The watermark of each partition of `hub` that has one."""
         with self._claimed() as transaction:
             marks = transaction.watermarks([hub])
-        self._seen.note(marks)
+        self._memory.seen.note(marks)
         return {partition: mark for (_, partition), mark in marks.items()}
 
     def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
@@ -230,7 +223,7 @@ class TransactionalSink(ABC, Generic[T]):
             if DUPLICATES in self.features:
                 transaction.identities_reach(None)
             transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
-        self._seen.forget((hub, name) for name in marks)
+        self._memory.seen.forget((hub, name) for name in marks)
 
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
         """See `Watermarked`."""
@@ -260,7 +253,7 @@ class TransactionalSink(ABC, Generic[T]):
     def _check_set(self, transaction: T, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
         """The watermarks of `hub`, after a look whether those of these partitions may be set at these levels."""
         transaction.lock_watermarks([], whole_table=True)
-        self._check_reader(transaction, [hub])
+        shared.check_reader(self.spec, transaction, [hub])
         marks = transaction.watermarks([hub])
         stored = {partition: mark for (_, partition), mark in marks.items()}
         for partition, level in levels.items():
@@ -284,74 +277,6 @@ class TransactionalSink(ABC, Generic[T]):
                     f"{before.sequence_number}, and reading them again would {again}. Empty the table first: "
                     f"DELETE FROM {qualified(self.spec.called)}"
                 )
-
-    def _apply(
-        self,
-        transaction: T,
-        batch: Batch,
-        arrangement: Arrangement,
-        judged: set[fence.Range] | None,
-        *,
-        each_row: bool,
-    ) -> tuple[BatchResult, Mapping[fence.Lane, Watermark]]:
-        """What becomes of the batch, and the watermarks that it leaves."""
-        ranges = [stretch.range for stretch in arrangement.stretches]
-        hubs = sorted({each.hub for each in ranges})
-        self._check_reader(transaction, hubs)
-        transaction.lock_watermarks({each.lane for each in ranges}, whole_table=batch.ranges is None)
-        stored = transaction.watermarks(hubs)
-        new = all(mark.sequence_number == BEFORE_FIRST for mark in stored.values())
-        if new and (queue := transaction.queue_beside()) is not None:
-            raise claims.filled_by_queue(self.spec, queue)
-        if batch.read_under is not None and fence.outdated(stored, batch.read_under):
-            return BatchResult(outdated=True), {}
-        plan = fence.plan(stored, ranges, self._seen.lost(stored))
-        fence.check_disputes(plan)
-        unjudged = tuple(each for each in plan.refused if judged is not None and each.range not in judged)
-        if unjudged:
-            raise _Unjudged(unjudged)
-        fence.check_gaps(str(self.spec.called), plan)
-        # Levels first: from here on, no batch of a lower one gets past the watermark.
-        transaction.set_watermarks(fence.at_new_levels(stored, plan))
-
-        beside = BesideRows(transaction)
-        if plan.admitted and batch.parking is not None and not beside.has_what_was_tried(batch.parking):
-            return BatchResult(outdated=True), {}
-        if batch.versioned is not None and plan.admitted:
-            if (now := beside.of_last_versions(batch)) is None:
-                return BatchResult(outdated=True), {}
-            batch, arrangement = now, arrange(now)
-        notes = self._noted.of(transaction, stored, plan) if SKIPPING in self.features else []
-        kept = arrangement.admitted(plan).without(left_out := {note.event for note in notes})
-        verdict = None
-        if batch.identities is not None:
-            verdict = beside.judge_duplicates(batch.identities, plan, self._clock.wall(), left_out)
-            kept = kept.without(verdict.dropped)
-        kind = kind_of_order(batch)
-        if batch.related is not None and plan.admitted and (violations := beside.relate(batch.related)):
-            raise _Violated(violations)
-        recorded = transaction.recorded_order()
-        table_order = order_of(self.spec, kind, deletes=batch.delete is not None)
-        check_order(recorded, self.spec, table_order)
-        table_order = recorded.after(table_order)
-        written = transaction.write(batch, kept, plan, table_order, self._clock.wall(), each_row=each_row)
-        if batch.read_under is not None and (unwritten := written.refused(batch)):
-            raise _Violated(unwritten)
-        if notes:
-            transaction.pass_notes(notes, self._clock.wall())
-        if batch.parking is not None and plan.admitted:
-            beside.park(batch.parking, self._clock.wall())
-        if batch.outbox:
-            beside.emit(batch.outbox, plan, self._clock.wall())
-        transaction.set_watermarks(plan.watermarks)
-        if batch.ranges is None:
-            transaction.leave_none_whole()
-        refused = arrangement.refused(plan)
-        dropped, untimely = (0, 0) if verdict is None else (len(verdict.dropped), verdict.untimely)
-        aside, skipped = len(written.set_aside) + len(notes), tuple(note.said for note in notes)
-        counts = (written.applied, kept.replayed, refused, written.superseded, aside, dropped)
-        result = BatchResult(*counts, untimely=untimely, seconds=written.seconds, skipped=skipped)
-        return result, plan.watermarks
 
     def _log_added(self, columns: tuple[str, ...]) -> None:
         """Say what the table was given, once that is committed."""
@@ -385,22 +310,15 @@ class TransactionalSink(ABC, Generic[T]):
                 "" if certain else ". Without a store it cannot be said whether that is a former owner's late batch",
             )
 
-    def _check_reader(self, transaction: T, hubs: Iterable[str]) -> None:
-        for hub in hubs:
-            if (group := transaction.reader_beside(hub)) is not None:
-                raise claims.another_reader(self.spec, group)
-
     @contextmanager
     def _claimed(self) -> Iterator[T]:
-        """A transaction on this pipeline's table, in the database where it has been since this object first saw it.
-
-        A database that was deleted under a running instance may be there again, empty: made by another one that
-        was started meanwhile. Going on in it would leave out all that the first one held.
-        """
+        """A transaction on this pipeline's table, in the database where it has been since this object first saw it."""
         with self._transaction() as transaction:
-            identity = transaction.claim()
-            if self._identity not in (None, identity):
-                raise claims.was_replaced(self.spec, self._where)
+            identity = shared.claim(self._memory, transaction)
             yield transaction
-        self._identity = identity  # only now: a rollback undoes a new one
+        self._note(transaction, identity)
+
+    def _note(self, transaction: T, identity: str) -> None:
+        """Remember what holds from now on: a rollback would have undone a new identity."""
+        self._memory.identity = identity
         self._committed(transaction)

@@ -7,19 +7,21 @@ What is written beside the table (`WritesBeside`) is asked for only where the si
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from leasehold.sinks.rules.fence import FencePlan, Lane, Watermark
+from leasehold.sinks.rules.fence import Admission, Lane, Watermark
 from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from leasehold.sinks.rules.again import EventId, RejectedRow
     from leasehold.sinks.rules.batch import Batch, Kept, KnownEntity, OrderValue
     from leasehold.sinks.rules.duplicates import Memory
     from leasehold.sinks.rules.emitted import EmittedEvent
+    from leasehold.sinks.rules.messages import MessageOutcome, MessageStep
     from leasehold.sinks.rules.ordering import Key
     from leasehold.sinks.rules.parking import Parking
     from leasehold.sinks.rules.rejected import Rejected
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many rows were written or deleted, and were older than what is known of their key; which were set aside.
+    """How many rows were written or deleted, and were older than what is known of their key; which are to be set aside.
 
     `seconds` as in `BatchResult`.
     """
@@ -71,6 +73,12 @@ class RemembersIdentities(Protocol):
     def forget_identities(self, before: int, at_most: int) -> None:
         """Forget at most this many whose events were enqueued before this time, in microseconds since 1970."""
         ...
+
+
+Found = Mapping["EventId", "Sequence[RejectedRow]"]
+"""The rejected rows that there are of each event, in order; nothing of an event that has none."""
+WriteState = Callable[["Key", Mapping[str, Any] | None], None]
+"""Writes the state of an entity, None for none. Raises `UsageError` for one that the table refuses."""
 
 
 class WritesBeside(RemembersIdentities, Protocol):
@@ -127,6 +135,26 @@ class WritesBeside(RemembersIdentities, Protocol):
         """Raise the versions of these, which are locked, and note what is the latest of those that have one."""
         ...
 
+    # REJECTED: `sinks.beside.set_aside`
+
+    def rejected_of(self, events: Collection[EventId]) -> Found:
+        """The rejected rows of each of these events; nobody else changes them until the transaction ends."""
+        ...
+
+    def replace_tried(self, tried: Sequence[RejectedRow], rows: Sequence[Rejected], now: float) -> None:
+        """Set `rows` aside in the place of those that were tried again."""
+        ...
+
+    # MESSAGES: `sinks.beside.messages`
+
+    def state_writer(self, schema: pa.Schema) -> WriteState:
+        """After it has checked the table for states of this schema: what writes them."""
+        ...
+
+    def apply_messages(self, step: MessageStep, write: WriteState, now: float) -> list[MessageOutcome]:
+        """Apply changes up to the first whose message is done, or that finds another version: rule 2."""
+        ...
+
     # RELATED: `sinks.beside.related`
 
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
@@ -165,8 +193,16 @@ class TableTransaction(WritesBeside, Protocol):
         """The watermarks of all partitions of these hubs that have one."""
         ...
 
+    def lock_partitions(self, lanes: Collection[Lane]) -> None:
+        """Keep those of these watermarks that there are from changing until the transaction ends."""
+        ...
+
     def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None:
         """Write watermarks as they are given."""
+        ...
+
+    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
+        """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
         ...
 
     def leave_none_whole(self) -> None:
@@ -177,13 +213,18 @@ class TableTransaction(WritesBeside, Protocol):
         """Check the table for rows of this schema, and make what is missing. Raises `SchemaMismatch`."""
         ...
 
-    def write(
-        self, batch: Batch, kept: Kept, plan: FencePlan, order: TableOrder, now: float, *, each_row: bool
-    ) -> Outcome:
-        """Write the rows of `batch` that are kept, rejected events and the memory of keys, after `fit`.
+    def write(self, batch: Batch, kept: Kept, order: TableOrder, *, again: bool, each_row: bool) -> Outcome:
+        """Write the rows of `batch` that are kept, and the memory of their keys, after `fit`.
 
-        `now` is the time, in seconds since 1970, that rejected events are marked with. Unless `each_row` is asked for,
-        it may raise `EachRowNeeded`, with some of them written.
+        With `again` they are of events that are tried again: rule 2 of `set_aside`. Unless `each_row` is asked for, it
+        may raise `EachRowNeeded`, with some of them written.
+        """
+        ...
+
+    def replace_set_aside(self, read: Sequence[Admission], rows: Sequence[Rejected], now: float) -> None:
+        """Set `rows` aside in the place of what an earlier reading of the events `read` has set aside.
+
+        `now` is the time that they are marked with, in seconds since 1970.
         """
         ...
 

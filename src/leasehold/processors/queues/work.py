@@ -39,7 +39,9 @@ from leasehold.sinks.beside.messages.contract import (
     MessageChange,
     MessageName,
     MessageOutcome,
+    MessageStep,
 )
+from leasehold.sinks.rules.batch import Batch
 from leasehold.told import Told
 
 logger = logging.getLogger(__name__)
@@ -218,7 +220,8 @@ class Work:
     def _committed(self, changes: Sequence[MessageChange], hold: EntityHold, last: TryResult | None) -> list[TryResult]:
         """The results of those that were handled, and of the `last`, which comes behind them."""
         hold.check()
-        outcomes = self._sink.apply_messages(self._state, changes, self._settings.remember)
+        step = MessageStep(self._state, changes, self._settings.remember)
+        outcomes = self._sink.apply(Batch.of_messages(step)).messages
         applied = list(takewhile(lambda each: each is MessageOutcome.APPLIED, outcomes))
         results = [TryResult(Ending.APPLIED)] * len(applied)
         self.worked = self.worked or bool(applied)

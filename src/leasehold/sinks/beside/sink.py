@@ -16,7 +16,7 @@ from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
 from leasehold.sinks.beside.messages import table as messages
-from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageName, MessageOutcome
+from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageName
 from leasehold.sinks.beside.messages.kept import KeptMessages
 from leasehold.sinks.beside.messages.parking import ParkedMessages
 from leasehold.sinks.beside.messages.table import MESSAGES
@@ -123,10 +123,6 @@ class BesideSink(ABC):
         self.check(fenced(schema))
         self._access.changed(lambda transaction: messages.check(transaction.session), *MESSAGES)
 
-    def read_message(self, schema: pa.Schema, key: Key, message: MessageName) -> KnownOfMessage:
-        """See `KeepsMessages`."""
-        return self.read_messages(schema, key, [message])[0]
-
     def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
         """See `KeepsMessages`."""
 
@@ -137,21 +133,6 @@ class BesideSink(ABC):
 
         known: list[KnownOfMessage] = self._access.again(once)
         return known
-
-    def apply_message(self, schema: pa.Schema, change: MessageChange, remember: float) -> MessageOutcome:
-        """See `KeepsMessages`."""
-        return self.apply_messages(schema, [change], remember)[0]
-
-    def apply_messages(
-        self, schema: pa.Schema, changes: Sequence[MessageChange], remember: float
-    ) -> list[MessageOutcome]:
-        """See `KeepsMessages`."""
-
-        def change(transaction: BesideTransaction) -> list[MessageOutcome]:
-            write, now = transaction.state_writer(schema), self._access.wall()
-            return messages.apply(transaction.session, write, changes, now, remember)
-
-        return self._access.changed(change)
 
     @property
     def parked_messages(self) -> ParkedMessages:

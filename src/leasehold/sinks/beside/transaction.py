@@ -15,6 +15,7 @@ from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import Forgotten
 from leasehold.sinks.beside.keys import texts_of
+from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY, MESSAGE_PARKED, queue_of
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.outbox.table import OUTBOX
@@ -26,14 +27,17 @@ from leasehold.sinks.beside.skipping import table as skips
 from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.beside.unwritten import UnwrittenFeatures
 from leasehold.sinks.rules import claims
+from leasehold.sinks.rules.again import EventId, RejectedRow
 from leasehold.sinks.rules.batch import KnownEntity, OrderValue
 from leasehold.sinks.rules.emitted import EmittedEvent
-from leasehold.sinks.rules.fence import Lane, Watermark
+from leasehold.sinks.rules.fence import Admission, Lane, Watermark
+from leasehold.sinks.rules.messages import MessageOutcome, MessageStep
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.rules.skipping import SkipNote
+from leasehold.sinks.transactions import Found, WriteState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +94,23 @@ class ChangesBeside(UnwrittenFeatures, ABC):
     def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
         """Set rows aside, of events that have none."""
         rejected.insert(self.session, rows, now)
+
+    def replace_set_aside(self, read: Sequence[Admission], rows: Sequence[Rejected], now: float) -> None:
+        """See `TableTransaction`."""
+        rejected.replace(self.session, read, rows, now)
+
+    def rejected_of(self, events: Collection[EventId]) -> Found:
+        """See `WritesBeside`."""
+        return rejected.of_events(self.session, events)
+
+    def replace_tried(self, tried: Sequence[RejectedRow], rows: Sequence[Rejected], now: float) -> None:
+        """See `WritesBeside`."""
+        rejected.remove(self.session, tried)
+        self.set_aside(rows, now)
+
+    def apply_messages(self, step: MessageStep, write: WriteState, now: float) -> list[MessageOutcome]:
+        """See `WritesBeside`."""
+        return messages.apply(self.session, write, step.changes, now, step.remember)
 
     def skip_notes(self, up_to: Mapping[Lane, int]) -> list[SkipNote]:
         """See `WritesBeside`."""

@@ -17,19 +17,12 @@ from leasehold.sinks.rules.ordering import Key
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from leasehold.sinks.beside.set_aside.trying import Tried
-    from leasehold.sinks.rules.batch import Batch, Kept
     from leasehold.sinks.rules.duplicates import Memory
     from leasehold.sinks.rules.related import EntityStep
-    from leasehold.sinks.rules.remembered_order import TableOrder
 
 
 class UnwrittenFeatures:
     """Of a transaction, what it has for features that its sink does not say."""
-
-    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
-        """REJECTED: see `RetryTransaction`."""
-        self._unwritten("write_again", "REJECTED")
 
     def forget_key(self, key: Mapping[str, str]) -> int:
         """FORGETTING: forget what is known of a key, as text; how many there were. The memory of keys is there."""

@@ -1,8 +1,8 @@
 """Rows of a batch, or of rejected events that are tried again, written by a database that judges them row by row.
 
-Owns the order of it: what is known of the keys, which rows count, writing, the memory of keys, what orders the table,
-the rejected rows. A database brings its memory of keys (`KnownKeys`), and writes the rows that it is given in the order
-that it is given, for example by `rules.row_by_row.RowWriter`. (Postgres merges rows in SQL, and does without this.)
+Owns the order of it: what is known of the keys, which rows count, writing, the memory of keys, what orders the table. A
+database brings its memory of keys (`KnownKeys`), and writes the rows that it is given in the order that it is given,
+for example by `rules.row_by_row.RowWriter`. (Postgres merges rows in SQL, and does without this.)
 
 Runs inside a transaction of the caller's, in which nobody else changes what is known of the keys.
 """
@@ -13,13 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from leasehold.sinks.beside import clearing, record, watermarks
+from leasehold.sinks.beside import clearing, record
 from leasehold.sinks.beside.session import Session
-from leasehold.sinks.beside.set_aside import rejected, retrying
-from leasehold.sinks.beside.set_aside.trying import Tried
+from leasehold.sinks.beside.set_aside import retrying
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.content import Columns, Content, content_of
-from leasehold.sinks.rules.fence import FencePlan
 from leasehold.sinks.rules.ordering import Claim, Key, PastOrder
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.rules.row_by_row import RowOrder, Written, not_comparable
@@ -58,9 +56,7 @@ def write(
     columns: Columns,
     batch: Batch,
     kept: Kept,
-    plan: FencePlan,
     order: TableOrder,
-    now: float,
     memory: KnownKeys,
     write_rows: Write,
     *,
@@ -87,10 +83,8 @@ def write(
             memory.remember(content.remembered(row_order))
     if spec.keys and written.applied:
         record.note_order(session, order)
-    set_aside = content.rejected(written.broken)
-    rejected.replace(session, plan.admitted, set_aside, now)
     seconds = {"stage": staged - began, "merge": time.monotonic() - staged}
-    return Outcome(written.applied, written.superseded, set_aside, seconds)
+    return Outcome(written.applied, written.superseded, content.rejected(written.broken), seconds)
 
 
 def write_again(
@@ -101,22 +95,21 @@ def write_again(
     order: TableOrder,
     memory: KnownKeys,
     write_rows: Write,
-) -> Tried:
-    """See `RetryTransaction.write_again`: rows of events that are tried again, by rule 2 of `set_aside`."""
+) -> Outcome:
+    """The same, `again`: rows of events that are tried again, by rule 2 of `set_aside`."""
     content = content_of(batch, columns, kept)
     if session.spec.keys and (cleared := clearing.cleared_up_to(session)):
         keys = list(dict.fromkeys(content.rows.keys))
         content = retrying.without_doubtful(content, memory.places(keys), cleared)
     judge = _past_order(content, memory, by_value=order.kind is not None, keyed=bool(session.spec.keys))
     written = write_rows(content.rows, judge)
-    watermarks.count_change(session)
     broken = dict(written.broken)
     if isinstance(judge, PastOrder):
         broken |= {index: not_comparable(lane) for index, lane in judge.conflicts.items()}
     if remembered := list(content.remembered(judge)):
         memory.remember(remembered)
         record.note_order(session, order)
-    return Tried(written.applied, written.superseded, content.rejected(broken))
+    return Outcome(written.applied, written.superseded, content.rejected(broken))
 
 
 def _past_order(content: Content, memory: KnownKeys, *, by_value: bool, keyed: bool) -> RowOrder:

@@ -22,8 +22,6 @@ from leasehold.sinks.beside.clearing import CLEARED
 from leasehold.sinks.beside.messages import table as messages
 from leasehold.sinks.beside.messages.table import MESSAGE_ENTITY
 from leasehold.sinks.beside.session import Places
-from leasehold.sinks.beside.set_aside import rejected
-from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.postgres import forgetting, identities, memory, own_values, rejected_table, states
@@ -41,7 +39,7 @@ from leasehold.sinks.postgres.session import PostgresSession, until_it_stays
 from leasehold.sinks.postgres.staging import Filled, Staging
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.fence import FencePlan, Lane
+from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder, own_value
@@ -80,7 +78,6 @@ class PostgresTransaction(ChangesBeside):
         self.checked = checked
         self.added: tuple[str, ...] = ()  # columns, in this transaction
         self.staged_as = staged_as
-        self._seconds: dict[str, float] = {}
 
     def claim(self) -> str:
         return record.claim(self._session, FORMAT)
@@ -189,33 +186,25 @@ class PostgresTransaction(ChangesBeside):
         assert self.checked is not None
         return self.checked.layout
 
-    def write(
-        self, batch: Batch, kept: Kept, plan: FencePlan, order: TableOrder, now: float, *, each_row: bool
-    ) -> Outcome:
+    def write(self, batch: Batch, kept: Kept, order: TableOrder, *, again: bool, each_row: bool) -> Outcome:
         """See `TableTransaction`. Never raises `EachRowNeeded`: a savepoint costs the server next to nothing."""
-        written = self.write_rows(batch, kept, order, past=False)
-        rejected.replace(self._session, plan.admitted, written.rejected, now)
-        return Outcome(written.applied, written.superseded, written.rejected, self._seconds)
-
-    def write_rows(self, batch: Batch, kept: Kept, order: TableOrder, *, past: bool) -> Tried:
-        """Write the rows that are kept and the memory of their keys; `past` if their events are tried again."""
         assert self.checked is not None
         layout, session = self.checked.layout, self._session
         own = own_column(layout, own_value(session.spec, order, layout.columns, self.checked.schema))
         began = time.monotonic()
         rows = BatchRows(batch, layout, kept, session)
         merged, filled = None, time.monotonic()
-        if not past:
+        if not again:
             merged = self._merged_last(layout, rows, own) if layout.keys else self._appended(layout, rows)
         if merged is None:
             self._ready_staging(layout)
             staged = rows.fill(self.bookkeeping)
             filled = time.monotonic()
-            merged = self._merged(layout, batch, order, staged, own, past=past) if staged.rows else Merged()
+            merged = self._merged(layout, batch, order, staged, own, past=again) if staged.rows else Merged()
         if layout.keys and merged.applied:
             record.note_order(self._session, order)
-        self._seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
-        return Tried(merged.applied, merged.superseded, rows.rejected(merged.broken))
+        seconds = {"stage": filled - began, "merge": time.monotonic() - filled}
+        return Outcome(merged.applied, merged.superseded, rows.rejected(merged.broken), seconds)
 
     def _ready_staging(self, layout: Layout) -> None:
         """Make the temporary tables, or empty those that are there, and let the server sort in memory."""
@@ -232,12 +221,6 @@ class PostgresTransaction(ChangesBeside):
         column = own_column(self.checked.layout, own)
         assert column is not None
         own_values.check(self._session, column)
-
-    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
-        tried = self.write_rows(batch, kept, order, past=True)
-        # An entity of another partition is refused, or a later value of `sequence_by` decides.
-        self.count_change(set(kept.lanes))
-        return tried
 
     def _cleared(self) -> dict[int, int]:
         """Up to which sequence number memories may have been cleared, by the partition's number."""

@@ -19,8 +19,10 @@ from pyarrow import types
 
 from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
+from leasehold.sinks.rules.again import EventId
 from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.fence import FencePlan, Lane, Range, Watermark
+from leasehold.sinks.rules.messages import MessageStep
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.related import Related
@@ -105,6 +107,9 @@ class Batch:
     `outbox` are the events that handlers have emitted for it, in order; it comes with `read_under`
     (`sinks.beside.outbox`).
     Without `ranges`, `times` has by partition the number of the last event read, and when it was enqueued.
+    With `again`, it reads nothing: these rejected events are tried again (`sinks.beside.set_aside`). It has all rows of
+    them, in the order of the transform, and in `rejected` those that could not be read or computed.
+    With `messages` it has no rows: see `of_messages`.
     """
 
     rows: pa.Table
@@ -119,6 +124,13 @@ class Batch:
     outbox: Sequence[EmittedEvent] = ()
     related: Related | None = None
     times: Mapping[Lane, tuple[int, float]] | None = None
+    again: Collection[EventId] | None = None
+    messages: MessageStep | None = None
+
+    @staticmethod
+    def of_messages(step: MessageStep) -> Batch:
+        """What messages of a queue make of an entity (`sinks.beside.messages`)."""
+        return Batch(step.schema.empty_table(), messages=step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +210,10 @@ class Kept:
         )
 
 
+NO_ROWS = Arrangement(pa.array([], pa.uint64()), (), ())
+"""The arrangement of a batch without rows."""
+
+
 def arrange(batch: Batch) -> Arrangement:
     """Put the rows in order.
 
@@ -227,7 +243,7 @@ def _timed(stretches: Iterable[Stretch], times: Mapping[Lane, tuple[int, float]]
 def _in_order(fence: pa.Table) -> Arrangement:
     """The rows in order, and the ranges that they make."""
     if not fence.num_rows:
-        return Arrangement(pa.array([], pa.uint64()), (), ())
+        return NO_ROWS
     # One small number for hub, partition and level makes the sort, and finding the stretches, a matter of integers.
     code: Column = pa.array([0] * fence.num_rows, pa.int64())
     ranks: list[list[object]] = []

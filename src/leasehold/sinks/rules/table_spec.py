@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from leasehold.config import check_number
 from leasehold.errors import ConfigError
+from leasehold.sinks.rules.again import RetryResult
+from leasehold.sinks.rules.messages import MessageOutcome
 from leasehold.sinks.rules.table_name import TableName
 
 HUB = "hub"
@@ -264,6 +266,8 @@ class BatchResult:
                 handler. By sequence number, of a state that of its last event, why
     skipped     of the rejected, which events were left out since a person had noted them to be skipped, and why: a text
                 for each
+    again       what became of the events of `Batch.again`; nothing else is counted then
+    messages    what became of each change of `Batch.messages`; nothing else is counted then
     seconds     how long parts of the transaction took: `stage` (rows brought into the database's form, and in Postgres
                 into a temporary table) and `merge` (written); locks, watermarks and the commit are in neither
     """
@@ -278,6 +282,8 @@ class BatchResult:
     outdated: bool = False
     violations: Mapping[int, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
+    again: RetryResult | None = None
+    messages: tuple[MessageOutcome, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property

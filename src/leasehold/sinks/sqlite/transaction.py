@@ -16,12 +16,11 @@ import pyarrow as pa
 from leasehold.database.statements import quoted
 from leasehold.sinks.beside import entities, record, writing
 from leasehold.sinks.beside.session import Places
-from leasehold.sinks.beside.set_aside.trying import Tried
 from leasehold.sinks.beside.states import fenced
 from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.fence import FencePlan, Lane
+from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder, own_value
@@ -147,18 +146,13 @@ class SqliteTransaction(ChangesBeside):
         (version,) = self._connection.execute("PRAGMA schema_version").fetchone()
         return int(version)
 
-    def write(
-        self, batch: Batch, kept: Kept, plan: FencePlan, order: TableOrder, now: float, *, each_row: bool
-    ) -> Outcome:
+    def write(self, batch: Batch, kept: Kept, order: TableOrder, *, again: bool, each_row: bool) -> Outcome:
         layout, known = self._fitted_layout, self._known(order)
-        mine = SqliteWriting(self._connection, self._spec, layout, each_row=each_row)
-        write = partial(writing.write, self._session, layout, batch, kept, plan, order, now, known, mine.write_rows)
-        return write() if order.kind is not None else write(at_once=mine.write_last)
-
-    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
-        layout, known = self._fitted_layout, self._known(order)
-        mine = SqliteWriting(self._connection, self._spec, layout, each_row=True)
-        return writing.write_again(self._session, layout, batch, kept, order, known, mine.write_rows)
+        mine = SqliteWriting(self._connection, self._spec, layout, each_row=each_row or again)
+        write = writing.write_again if again else writing.write
+        if not again and order.kind is None:
+            write = partial(writing.write, at_once=mine.write_last)
+        return write(self._session, layout, batch, kept, order, known, mine.write_rows)
 
     def check_own_values(self, own: OwnValue) -> None:
         own_values.check(self._connection, self._spec, own)

@@ -4,9 +4,11 @@ from leasehold.sinks.beside.messages.contract import (
     KeepsMessages,
     KnownOfMessage,
     MessageChange,
+    MessageName,
     MessageOutcome,
+    MessageStep,
+    SentAs,
 )
-from leasehold.sinks.beside.messages.names import MessageName, SentAs
 
 __all__ = [
     "KeepsMessages",
@@ -14,5 +16,6 @@ __all__ = [
     "MessageChange",
     "MessageName",
     "MessageOutcome",
+    "MessageStep",
     "SentAs",
 ]

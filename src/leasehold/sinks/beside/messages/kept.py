@@ -12,11 +12,11 @@ from leasehold.sinks.beside.kept_values import as_bytes, as_text, count, seconds
 from leasehold.sinks.beside.keys import text_of
 from leasehold.sinks.beside.messages import rows
 from leasehold.sinks.beside.messages import table as messages
-from leasehold.sinks.beside.messages.names import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.beside.messages.table import MESSAGE_PARKED
 from leasehold.sinks.beside.parking import reading
 from leasehold.sinks.beside.session import MINE, Access, BesideTransaction, Session, mine_of
+from leasehold.sinks.rules.messages import MessageName
 from leasehold.sinks.rules.ordering import Key
 
 _QUEUE = f"{MINE} AND queue = %(queue)s"

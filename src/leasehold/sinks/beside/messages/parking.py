@@ -6,9 +6,9 @@ Owns the contract. What keeps messages (`KeepsMessages`) has `parked_messages`, 
    that. One that is done is not parked.
 2. Parked messages of an entity stand in the order of their queue: by enqueued time, then number. Messages of two queues
    do not wait for each other.
-3. `read_message` says whether an earlier message of the entity is parked (`behind`), and `apply_message` then does
-   nothing (`OVERTAKEN`): so none overtakes what has been parked before its commit, whoever parks it.
-4. `apply_message` removes what is parked of its message in its transaction, also if it finds it done: so one that was
+3. `read_messages` says whether an earlier message of the entity is parked (`behind`), and a batch with
+   it then does nothing (`OVERTAKEN`): so none overtakes what has been parked before its commit, whoever parks it.
+4. Such a batch removes what is parked of its message in its transaction, also if it finds it done: so one that was
    parked and comes again has one effect.
 
 Any number of threads and processes may do all of it at once: whoever parks a message and whoever applies one of its
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from leasehold.sinks.beside.messages.names import MessageName
+from leasehold.sinks.rules.messages import MessageName
 
 __all__ = ["ParkedMessage", "ParkedMessages"]
 

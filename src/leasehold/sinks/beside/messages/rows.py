@@ -7,8 +7,8 @@ done before it was enqueued, and what was enqueued a while ago does not make oth
 from __future__ import annotations
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.beside.messages.names import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
+from leasehold.sinks.rules.messages import MessageName
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table_spec import TableSpec
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from leasehold.sinks.beside.keys import text_of
 from leasehold.sinks.beside.messages import rows
-from leasehold.sinks.beside.messages.contract import KnownOfMessage, MessageChange, MessageOutcome
-from leasehold.sinks.beside.messages.names import MessageName, SentAs
+from leasehold.sinks.beside.messages.contract import KnownOfMessage
 from leasehold.sinks.beside.session import MINE, Session, mine_of
+from leasehold.sinks.rules.messages import MessageChange, MessageName, MessageOutcome, SentAs
 from leasehold.sinks.rules.ordering import Key
 
 MESSAGE, MESSAGE_SENT, MESSAGE_ENTITY = "leasehold_message", "leasehold_message_sent", "leasehold_message_entity"

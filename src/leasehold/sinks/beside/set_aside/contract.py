@@ -1,6 +1,7 @@
 """What may be done with rejected events: the values of it, its rules, and what a sink offers for it.
 
-Owns the contract beside `base.Sink`. A sink that keeps rejected events implements `KeepsRejected`. Does no I/O.
+Owns the contract beside `base.Sink`. A sink that keeps rejected events implements `KeepsRejected`, and tries those
+again that a batch names (`Batch.again`). Does no I/O.
 
 An event is the unit: its rejected rows are tried again, and dropped, together. Trying it again is not reading it again:
 the watermark has passed it, and stays where it is.
@@ -27,14 +28,14 @@ the watermark has passed it, and stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from leasehold.sinks.beside.outbox.contract import OutboxCounts
+from leasehold.sinks.rules.again import EventId, RejectedRow, RetryResult
 
 if TYPE_CHECKING:
-    from leasehold.sinks.rules.batch import Batch
     from leasehold.sinks.rules.parking import ParkedEvent
 
 __all__ = [
@@ -49,33 +50,6 @@ __all__ = [
     "Selection",
     "SetAsideCounts",
 ]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class EventId:
-    """An event of a hub, by the hub's identity."""
-
-    hub: str
-    partition: str
-    sequence_number: int
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedRow:
-    """A row that was set aside.
-
-    place        which of the rows that the transform made of the event, from 0
-    body         the event's body where the event could not be read or computed, and else the row, as JSON
-    source       what else the event had, as a JSON object; None for a row that could be read and does not fit the table
-    rejected_at  when, in UTC, as ISO 8601 text
-    """
-
-    event: EventId
-    place: int
-    body: object
-    reason: str
-    source: str | None
-    rejected_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,32 +86,6 @@ class Selection:
     events: frozenset[tuple[str, int]] | None = None
     reason: str | None = None
     hub: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RetryResult:
-    """What became of events that were tried again.
-
-    applied     rows written or deleted
-    superseded  rows left out, since a later event of their key has been applied
-    rejected    rows that are rejected still
-    filtered    events of which the transform makes no row now: no longer rejected
-    unread      events above the watermark, left alone: they are going to be read again
-    gone        events left alone, since they were not among the rejected any more
-    duplicates  events left out, since a producer has sent them before: no longer rejected
-    """
-
-    applied: int = 0
-    superseded: int = 0
-    rejected: int = 0
-    filtered: int = 0
-    unread: int = 0
-    gone: int = 0
-    duplicates: int = 0
-
-    def plus(self, other: RetryResult) -> RetryResult:
-        """The sum of both."""
-        return RetryResult(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +137,6 @@ class RejectedRows(Protocol):
 
     def rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[RejectedRow]:
         """At most `limit` rows of events behind `after`, by hub, partition, sequence number and place."""
-        ...
-
-    def retry(self, batch: Batch, events: Collection[EventId]) -> RetryResult:
-        """Bring what the transform makes of rejected events into the table, in one transaction: rules 1 to 7.
-
-        `batch` has all rows of these events, in the order of the transform, and in `batch.rejected` those that could
-        not be read or computed. Raises what `Sink.apply` raises of a batch that does not fit, with nothing changed.
-        """
         ...
 
     def drop(self, rows: Sequence[RejectedRow], reason: str) -> int:

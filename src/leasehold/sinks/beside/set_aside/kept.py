@@ -1,70 +1,45 @@
-"""The rejected rows of a table: listed, tried again, dropped, parked again. The rules are in `set_aside.contract`.
+"""The rejected rows of a table: listed, dropped, parked again. The rules are in `set_aside.contract`.
 
-Owns the SQL of lists, and the transactions; the order of what a retry does is in `set_aside.trying`, and what is
-written to the table of the rows in `set_aside.rejected`.
+Owns the SQL of lists, and the transactions; what is written to the table of the rows is in `set_aside.rejected`. Events
+are tried again by a batch (`Batch.again`, `sinks.door.again`).
 
-Concurrency: beside any number of instances that apply batches. A retry and a drop lock the watermarks of their events'
-partitions first, as a batch does, and then their rejected rows (SQLite: the database, and all of it), so that two
-operations on the same events run one after the other: the second finds no rejected row. A retry locks what is known of
-its keys as a batch does, so it is judged against all that was committed before, and a batch after it finds what it has
-written. Whoever is killed before COMMIT has changed nothing; one that stops there holds up batches of these partitions
-and keys (SQLite: all who write), until the server ends its transaction, or their time-outs.
+Concurrency: beside any number of instances that apply batches. A drop locks the watermarks of its events' partitions
+first, as a batch does, and then their rejected rows (SQLite: the database, and all of it), so that it and a retry of
+the same events run one after the other: the second finds no rejected row. Whoever is killed before COMMIT has changed
+nothing; one that stops there holds up batches of these partitions (SQLite: all who write), until the server ends its
+transaction, or their time-outs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from leasehold.database.tables import Kind
 from leasehold.errors import ConfigError
 from leasehold.sinks.beside.session import MINE, Access, BesideTransaction, Session, mine_of
-from leasehold.sinks.beside.set_aside import dropping, retrying
-from leasehold.sinks.beside.set_aside.contract import (
-    DroppedRow,
-    EventId,
-    ParkedAgain,
-    ReasonCount,
-    RejectedRow,
-    RetryResult,
-    Selection,
-)
+from leasehold.sinks.beside.set_aside import dropping
+from leasehold.sinks.beside.set_aside.contract import DroppedRow, ParkedAgain, ReasonCount, Selection
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
-from leasehold.sinks.beside.set_aside.parking_again import ParksAgain, park_again
+from leasehold.sinks.beside.set_aside.parking_again import park_again
 from leasehold.sinks.beside.set_aside.rejected import EVENT, remove, row_of, select
 from leasehold.sinks.beside.set_aside.selecting import terms_of
-from leasehold.sinks.beside.set_aside.trying import Tried, try_again
-from leasehold.sinks.rules.batch import Batch, Kept
-from leasehold.sinks.rules.fence import Lane, Watermark
+from leasehold.sinks.rules.again import EventId, RejectedRow
 from leasehold.sinks.rules.parking import ParkedEvent
-from leasehold.sinks.rules.rejected import Rejected
-from leasehold.sinks.rules.remembered_order import TableOrder
-from leasehold.sinks.transactions import RemembersIdentities
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from leasehold.sinks.transactions import TableTransaction
 
 T = TypeVar("T")
 
 
-class RetryTransaction(BesideTransaction, ParksAgain, RemembersIdentities, Protocol):
-    """A transaction of a sink in which rejected events may be tried again."""
-
-    def fit(self, schema: pa.Schema) -> None: ...
-
-    def recorded_order(self) -> TableOrder: ...
-
-    def write_again(self, batch: Batch, kept: Kept, order: TableOrder) -> Tried:
-        """Write rows of events that are tried again, and the memory of their keys: rule 2 of `set_aside`."""
-        ...
+class SinkTransaction(BesideTransaction, TableTransaction, Protocol):
+    """A transaction of a sink, as what changes its rejected rows sees it."""
 
 
 class KeptRejectedRows:
     """See `RejectedRows`. `begin` opens a transaction of the sink."""
 
-    def __init__(self, access: Access, begin: Callable[[], AbstractContextManager[RetryTransaction]]) -> None:
+    def __init__(self, access: Access, begin: Callable[[], AbstractContextManager[SinkTransaction]]) -> None:
         self._access, self._begin = access, begin
 
     def reasons(self, selection: Selection, limit: int) -> list[ReasonCount]:
@@ -93,21 +68,12 @@ class KeptRejectedRows:
             found = session.rows(f"{select(session)} {where}ORDER BY {EVENT} LIMIT %(limit)s", **values, limit=limit)
         return [row_of(row) for row in found]
 
-    def retry(self, batch: Batch, events: Collection[EventId]) -> RetryResult:
-        """See `RejectedRows`."""
-
-        def once(transaction: RetryTransaction) -> RetryResult:
-            now = self._access.wall()
-            return try_again(_Retry(transaction, now), transaction.session.spec, batch, events, now)
-
-        return self._changed(once)
-
     def drop(self, rows: Sequence[RejectedRow], reason: str) -> int:
         """See `RejectedRows`."""
         if not reason.strip():
             raise ConfigError("reason", reason, "a text that is not empty", "Say why these events are not wanted")
 
-        def once(transaction: RetryTransaction) -> int:
+        def once(transaction: SinkTransaction) -> int:
             transaction.need(DROPPED)
             transaction.lock_partitions({(row.event.hub, row.event.partition) for row in rows})
             there = remove(transaction.session, rows)
@@ -120,7 +86,7 @@ class KeptRejectedRows:
     def park(self, events: Sequence[tuple[RejectedRow, ParkedEvent]]) -> ParkedAgain:
         """See `RejectedRows`."""
 
-        def once(transaction: RetryTransaction) -> ParkedAgain:
+        def once(transaction: SinkTransaction) -> ParkedAgain:
             session = transaction.session
             transaction.lock_partitions({(row.event.hub, row.event.partition) for row, _ in events})
             return park_again(transaction, session.spec, partial(remove, session), events, self._access.wall())
@@ -142,54 +108,13 @@ class KeptRejectedRows:
             )
         return [DroppedRow(EventId(*row[:3]), *row[3:]) for row in rows]
 
-    def _changed(self, change: Callable[[RetryTransaction], T]) -> T:
+    def _changed(self, change: Callable[[SinkTransaction], T]) -> T:
         def once() -> T:
             with self._begin() as transaction:
                 return change(transaction)
 
         result: T = self._access.again(once)
         return result
-
-
-class _Retry:
-    """A retry in a transaction of the sink. See `trying.Retry`."""
-
-    def __init__(self, transaction: RetryTransaction, now: float) -> None:
-        self._transaction, self._session, self._now = transaction, transaction.session, now
-        self.fit = transaction.fit
-        self.write = transaction.write_again
-        self.recorded_order = transaction.recorded_order
-        self.known_identities = transaction.known_identities
-        self.remember_identities = transaction.remember_identities
-        self.forget_identities = transaction.forget_identities
-        self.identities_reached = transaction.identities_reached
-        self.identities_reach = transaction.identities_reach
-
-    def lock(self, lanes: Collection[Lane]) -> None:
-        self._transaction.lock_partitions(lanes)
-
-    def watermarks(self, hubs: Iterable[str]) -> Mapping[Lane, Watermark]:
-        return self._transaction.watermarks(hubs)
-
-    def found(self, events: Collection[EventId]) -> retrying.Found:
-        session = self._session
-        found: dict[EventId, list[RejectedRow]] = {event: [] for event in events}
-        columns: dict[str, Kind] = {"of_hub": "text", "of_partition": "text", "number": "bigint"}
-        asked, values = session.asked(
-            "asked", columns, ((e.hub, e.partition, e.sequence_number) for e in sorted(found))
-        )
-        rows = session.rows(
-            f"{select(session)} WHERE (hub, partition, sequence_number) IN "
-            f"(SELECT of_hub, of_partition, number FROM {asked}) ORDER BY {EVENT} {session.locking}",
-            **values,
-        )
-        for row in map(row_of, rows):
-            found[row.event].append(row)
-        return found
-
-    def replace(self, tried: Sequence[RejectedRow], failures: Sequence[Rejected]) -> None:
-        remove(self._session, tried)
-        self._transaction.set_aside(failures, self._now)
 
 
 def _where(session: Session, selection: Selection, after: EventId | None = None) -> tuple[str, dict[str, Any]]:

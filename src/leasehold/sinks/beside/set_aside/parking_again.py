@@ -7,31 +7,17 @@ table the versions of the entities rise too, for the batches of other partitions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from leasehold.sinks.beside.set_aside.contract import ParkedAgain, RejectedRow
-from leasehold.sinks.rules.batch import OrderValue
 from leasehold.sinks.rules.fence import Lane, Watermark
-from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
 from leasehold.sinks.rules.table_spec import TableSpec
-
-
-class ParksAgain(Protocol):
-    """What is needed of a sink's transaction, which holds the lock of the watermarks."""
-
-    def watermarks(self, hubs: Iterable[str]) -> Mapping[Lane, Watermark]: ...
-
-    def park(self, parking: Parking, now: float) -> None: ...
-
-    def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]: ...
-
-    def raise_versions(self, keys: Collection[Key], latest: Mapping[Key, OrderValue]) -> None: ...
+from leasehold.sinks.transactions import TableTransaction
 
 
 def park_again(
-    transaction: ParksAgain,
+    transaction: TableTransaction,
     spec: TableSpec,
     remove: Callable[[Sequence[RejectedRow]], Sequence[RejectedRow]],
     events: Sequence[tuple[RejectedRow, ParkedEvent]],

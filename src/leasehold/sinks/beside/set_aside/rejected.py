@@ -12,16 +12,17 @@ Every function here runs inside a transaction of the caller's, `counts` also in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from leasehold.database.tables import Kind
 from leasehold.sinks.beside.forgetting import AT_A_TIME, is_of
 from leasehold.sinks.beside.kept_values import time_text
 from leasehold.sinks.beside.session import Session
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
+from leasehold.sinks.rules.again import EventId, RejectedRow
 from leasehold.sinks.rules.fence import Admission
 from leasehold.sinks.rules.rejected import Rejected
+from leasehold.sinks.transactions import Found
 
 EVENT = "hub, partition, sequence_number, place"
 
@@ -52,6 +53,21 @@ def remove(session: Session, rows: Sequence[RejectedRow]) -> list[RejectedRow]:
     )
     gone = {tuple(row) for row in removed}
     return [row for row in rows if _identity(row) in gone]
+
+
+def of_events(session: Session, events: Collection[EventId]) -> Found:
+    """The rejected rows of each of these events, which nobody else changes until the transaction ends."""
+    found: dict[EventId, list[RejectedRow]] = {event: [] for event in events}
+    columns: dict[str, Kind] = {"of_hub": "text", "of_partition": "text", "number": "bigint"}
+    asked, values = session.asked("asked", columns, ((e.hub, e.partition, e.sequence_number) for e in sorted(found)))
+    rows = session.rows(
+        f"{select(session)} WHERE (hub, partition, sequence_number) IN "
+        f"(SELECT of_hub, of_partition, number FROM {asked}) ORDER BY {EVENT} {session.locking}",
+        **values,
+    )
+    for row in map(row_of, rows):
+        found[row.event].append(row)
+    return found
 
 
 def forget(session: Session, key: Mapping[str, str]) -> int:

@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
+from leasehold.sinks.rules.again import EventId
 from leasehold.sinks.rules.batch import Arrangement, Kept
 from leasehold.sinks.rules.content import Content
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.rejected import Rejected
-
-Found = Mapping[EventId, Sequence[RejectedRow]]
-"""The rejected rows that there are of each event, in order; nothing of an event that has none."""
+from leasehold.sinks.transactions import Found
 
 
 @dataclass(frozen=True, slots=True)

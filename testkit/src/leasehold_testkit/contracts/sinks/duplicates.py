@@ -24,7 +24,17 @@ from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
-from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, asked, batch, read
+from leasehold_testkit.contracts.sinks.fixtures import (
+    APPEND,
+    HUB,
+    UPSERT,
+    Row,
+    SinkFixtures,
+    asked,
+    batch,
+    read,
+    retried,
+)
 from leasehold_testkit.contracts.sinks.rejected import event
 
 Open = Callable[[TableSpec], Sink]
@@ -141,7 +151,7 @@ class DuplicatesContract(SinkFixtures):
         rows = keeping.rejected_rows
         late = batch(*(Row("b", number, number) for number in (0, 2, 3, 4)))
         again = known_by(late, Sent("x", 0), Sent("z", 2), Sent("z", 3), Sent("y", 4))
-        result = rows.retry(again, [event(number) for number in (0, 2, 3, 4)])
+        result = retried(sink, again, [event(number) for number in (0, 2, 3, 4)])
         assert result == RetryResult(applied=2, duplicates=2)
         assert contents() == [("a", 1), ("b", 2), ("b", 4)]
         assert rows.rows(Selection(), 9) == []

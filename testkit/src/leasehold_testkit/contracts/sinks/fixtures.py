@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from leasehold.model import EventRange
 from leasehold.sinks.base import Sink, SinkFeature
+from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.features import offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table_spec import TableSpec
@@ -76,6 +78,13 @@ def batch(
 def read(begin: int, end: int, *, level: int = 1, partition: str = "0") -> EventRange:
     """The events `[begin, end)`, read whole."""
     return EventRange(HUB, partition, level, begin, end)
+
+
+def retried(sink: Sink, batch: Batch, events: Collection[EventId]) -> RetryResult:
+    """What became of these rejected events, which the batch tries again."""
+    result = sink.apply(replace(batch, again=events)).again
+    assert result is not None
+    return result
 
 
 def asked(sink: Sink, feature: SinkFeature[P]) -> P:

@@ -20,7 +20,17 @@ from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
 from leasehold.sinks.features import FORGETTING, REJECTED
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import TableSpec
-from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, ORDERED, UPSERT, Row, SinkFixtures, asked, batch
+from leasehold_testkit.contracts.sinks.fixtures import (
+    APPEND,
+    HUB,
+    ORDERED,
+    UPSERT,
+    Row,
+    SinkFixtures,
+    asked,
+    batch,
+    retried,
+)
 from leasehold_testkit.contracts.sinks.rejected import event, rows_of
 
 Open = Callable[[TableSpec], Sink]
@@ -179,7 +189,7 @@ class ForgettingContract(SinkFixtures):
         assert clear_all(sink, retention, 20.0) == (0, 1)
         again = batch(Row("a", 9, 1), Row("b", 9, 2), Row("c", 9, 5))
         # a may have a later event, b has one; 5 is behind all that was cleared.
-        assert rows_of(sink).retry(again, [event(1), event(2), event(5)]) == RetryResult(1, 1, 1)
+        assert retried(sink, again, [event(1), event(2), event(5)]) == RetryResult(1, 1, 1)
         assert contents() == [("a", 1), ("b", 2), ("c", 9)]
         (left,) = rows_of(sink).rows(Selection(), 9)
         assert (left.event, left.body) == (event(1), b"?")
@@ -191,6 +201,6 @@ class ForgettingContract(SinkFixtures):
         clear_all(sink, retention, 0.0)
         sink.apply(batch(Row("b", 2, 6)))
         assert clear_all(sink, retention, 20.0) == (0, 1)
-        assert rows_of(sink).retry(batch(Row("a", 9, 1)), [event(1)]).applied == 0
+        assert retried(sink, batch(Row("a", 9, 1)), [event(1)]).applied == 0
         assert sink.apply(batch(Row("a", 8, 0, "1"))).applied == 1  # of another partition: nobody knows of a
         assert contents() == [("a", 8), ("b", 2)]

@@ -29,6 +29,7 @@ from leasehold_testkit.contracts.sinks.fixtures import (
     asked,
     batch,
     read,
+    retried,
 )
 
 Open = Callable[[TableSpec], Sink]
@@ -107,7 +108,7 @@ class RejectedContract(SinkFixtures):
     def test_a_mended_event_is_in_the_table_and_no_longer_rejected(self, open_table: Open, contents: Contents) -> None:
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 1, 0), rejected=[Row("?", 0, 1), Row("?", 0, 2)], ranges=[read(0, 9)]))
-        result = rows_of(sink).retry(batch(Row("b", 2, 1)), [event(1)])
+        result = retried(sink, batch(Row("b", 2, 1)), [event(1)])
         assert result == RetryResult(applied=1)
         assert contents() == [("a", 1), ("b", 2)]
         assert listed(open_table(UPSERT)) == [("0", 2, 0, "not JSON")]
@@ -119,15 +120,15 @@ class RejectedContract(SinkFixtures):
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 5, 5), Row("b", 1, 1), rejected=[Row("?", 0, 2), Row("?", 0, 3)]))
         again = batch(Row("a", 2, 2), Row("b", 2, 2), Row("b", 3, 3))
-        assert rows_of(sink).retry(again, [event(2), event(3)]) == RetryResult(applied=2, superseded=1)
+        assert retried(sink, again, [event(2), event(3)]) == RetryResult(applied=2, superseded=1)
         assert contents() == [("a", 5), ("b", 3)]
         assert listed(sink) == []
 
     def test_its_key_is_remembered_as_its_own(self, open_table: Open, contents: Contents) -> None:
         sink = open_table(UPSERT)
         sink.apply(batch(Row("z", 9, 9), rejected=[Row("?", 0, 2), Row("?", 0, 3)]))
-        assert rows_of(sink).retry(batch(Row("a", 3, 3)), [event(3)]).applied == 1
-        assert rows_of(sink).retry(batch(Row("a", 2, 2)), [event(2)]) == RetryResult(superseded=1)
+        assert retried(sink, batch(Row("a", 3, 3)), [event(3)]).applied == 1
+        assert retried(sink, batch(Row("a", 2, 2)), [event(2)]) == RetryResult(superseded=1)
         assert contents() == [("a", 3), ("z", 9)]
 
     def test_sequence_by_decides_where_there_is_one(self, open_table: Open, contents: Contents) -> None:
@@ -135,7 +136,7 @@ class RejectedContract(SinkFixtures):
         sink.apply(batch(Row("a", 1, 5, "1", version=5), rejected=[Row("?", 0, 1), Row("?", 0, 2)], by_version=True))
         again = batch(Row("a", 2, 1, version=4), Row("a", 3, 2, version=6), by_version=True)
         # In the order of events: the first has lost already, the second wins.
-        assert rows_of(sink).retry(again, [event(1), event(2)]) == RetryResult(applied=1, superseded=1)
+        assert retried(sink, again, [event(1), event(2)]) == RetryResult(applied=1, superseded=1)
         assert contents() == [("a", 3)]
 
     def test_a_later_delete_stays_a_delete(self, open_table: Open, contents: Contents) -> None:
@@ -143,13 +144,13 @@ class RejectedContract(SinkFixtures):
         sink.apply(batch(Row("a", 1, 0), rejected=[Row("?", 0, 1), Row("?", 0, 3)], deletes=True))
         sink.apply(batch(Row("a", 1, 4, gone=True), Row("b", 1, 5), deletes=True))
         again = batch(Row("a", 2, 1), Row("b", 0, 3, gone=True), deletes=True)
-        assert rows_of(sink).retry(again, [event(1), event(3)]) == RetryResult(superseded=2)
+        assert retried(sink, again, [event(1), event(3)]) == RetryResult(superseded=2)
         assert contents() == [("b", 1)]
 
     def test_a_key_of_another_partition_stays_rejected(self, open_table: Open, contents: Contents) -> None:
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 1, 0, "1"), rejected=[Row("?", 0, 7)]))
-        assert rows_of(sink).retry(batch(Row("a", 2, 7), Row("b", 2, 7)), [event(7)]) == RetryResult(1, rejected=1)
+        assert retried(sink, batch(Row("a", 2, 7), Row("b", 2, 7)), [event(7)]) == RetryResult(1, rejected=1)
         assert contents() == [("a", 1), ("b", 2)]
         ((_, _, _, reason),) = listed(sink)
         assert "partition 1" in reason
@@ -157,9 +158,9 @@ class RejectedContract(SinkFixtures):
     def test_an_appended_table_gets_it_added(self, open_table: Open, contents: Contents) -> None:
         sink = open_table(APPEND)
         sink.apply(batch(Row("a", 9, 9), rejected=[Row("?", 0, 1)]))
-        assert rows_of(sink).retry(batch(Row("a", 1, 1), Row("b", 1, 1)), [event(1)]) == RetryResult(applied=2)
+        assert retried(sink, batch(Row("a", 1, 1), Row("b", 1, 1)), [event(1)]) == RetryResult(applied=2)
         assert contents() == [("a", 1), ("a", 9), ("b", 1)]
-        assert rows_of(sink).retry(batch(Row("a", 1, 1), Row("b", 1, 1)), [event(1)]) == RetryResult(gone=1)
+        assert retried(sink, batch(Row("a", 1, 1), Row("b", 1, 1)), [event(1)]) == RetryResult(gone=1)
         assert contents() == [("a", 1), ("a", 9), ("b", 1)]
 
     def test_an_appended_table_gets_only_the_rows_that_it_lacks(self, open_table: Open, contents: Contents) -> None:
@@ -168,14 +169,14 @@ class RejectedContract(SinkFixtures):
         sink.apply(not_text(batch(*rows), 1, 3))
         assert [row[:3] for row in listed(sink)] == [("0", 1, 1), ("0", 1, 3)]
         # The last is as bad as before, and is where it was.
-        again = rows_of(sink).retry(not_text(batch(*rows), 3), [event(1)])
+        again = retried(sink, not_text(batch(*rows), 3), [event(1)])
         assert again == RetryResult(applied=1, rejected=1)
         assert contents() == [("a", 1), ("b", 2), ("c", 3)]
         assert [row[:3] for row in listed(sink)] == [("0", 1, 3)]
         # Of fewer rows nobody can tell which is missing.
-        assert rows_of(sink).retry(batch(*rows[:3]), [event(1)]) == RetryResult(rejected=1)
-        assert rows_of(sink).retry(batch(rejected=[Row("?", 0, 1)]), [event(1)]) == RetryResult(rejected=1)
-        assert rows_of(sink).retry(batch(*rows), [event(1)]) == RetryResult(applied=1)
+        assert retried(sink, batch(*rows[:3]), [event(1)]) == RetryResult(rejected=1)
+        assert retried(sink, batch(rejected=[Row("?", 0, 1)]), [event(1)]) == RetryResult(rejected=1)
+        assert retried(sink, batch(*rows), [event(1)]) == RetryResult(applied=1)
         assert contents() == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
 
     def test_what_fails_again_stays_with_its_body_and_the_new_reason(self, open_table: Open) -> None:
@@ -186,18 +187,18 @@ class RejectedContract(SinkFixtures):
         worse = pa.array(["worse"], pa.string())
         place = again.rejected.schema.get_field_index("reason")
         again = replace(again, rejected=again.rejected.set_column(place, "reason", worse))
-        assert rows_of(sink).retry(again, [event(1), event(2)]) == RetryResult(applied=1, rejected=2)
+        assert retried(sink, again, [event(1), event(2)]) == RetryResult(applied=1, rejected=2)
         first, second = rows_of(sink).rows(ALL, 9)
         assert (first.body, first.source, first.place) == (b"?", "{}", 0)
         assert first.reason != "not JSON"
         assert (second.body, second.reason) == (b"?", "worse")
-        assert rows_of(sink).retry(batch(Row("b", 1, 1), Row("c", 2, 1)), [event(1)]) == RetryResult(applied=2)
+        assert retried(sink, batch(Row("b", 1, 1), Row("c", 2, 1)), [event(1)]) == RetryResult(applied=2)
 
     def test_what_is_filtered_now_is_no_longer_rejected(self, open_table: Open, contents: Contents) -> None:
         for spec in (UPSERT, replace(APPEND, name="others")):
             sink = open_table(spec)
             sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, 1)]))
-            assert rows_of(sink).retry(batch(), [event(1)]) == RetryResult(filtered=1)
+            assert retried(sink, batch(), [event(1)]) == RetryResult(filtered=1)
             assert listed(sink) == []
         assert contents() == [("a", 1)]
 
@@ -205,23 +206,23 @@ class RejectedContract(SinkFixtures):
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 1, 3), rejected=[Row("?", 0, 4)], ranges=[read(0, 10)]))
         sink.set_watermarks(HUB, {"0": Watermark(3, 2, whole=True)})
-        assert rows_of(sink).retry(batch(Row("b", 1, 4)), [event(4)]) == RetryResult(unread=1)
+        assert retried(sink, batch(Row("b", 1, 4)), [event(4)]) == RetryResult(unread=1)
         assert (contents(), len(listed(sink))) == ([("a", 1)], 1)
         sink.apply(batch(Row("b", 1, 4, level=2), ranges=[read(4, 5, level=2)]))
-        assert rows_of(sink).retry(batch(Row("b", 2, 4)), [event(4)]) == RetryResult(gone=1)
+        assert retried(sink, batch(Row("b", 2, 4)), [event(4)]) == RetryResult(gone=1)
         assert contents() == [("a", 1), ("b", 1)]
 
     def test_events_that_are_not_rejected_are_left_alone(self, open_table: Open, contents: Contents) -> None:
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 1, 3)))
-        assert rows_of(sink).retry(batch(Row("a", 2, 3)), [event(3)]) == RetryResult(gone=1)
+        assert retried(sink, batch(Row("a", 2, 3)), [event(3)]) == RetryResult(gone=1)
         assert contents() == [("a", 1)]
 
     def test_another_order_is_refused_with_nothing_changed(self, open_table: Open, contents: Contents) -> None:
         sink = open_table(ORDERED)
         sink.apply(batch(Row("a", 1, 3), rejected=[Row("?", 0, 1)], by_version=True))
         with pytest.raises(ConfigError):
-            rows_of(open_table(replace(ORDERED, sequence_by=None))).retry(batch(Row("b", 2, 1)), [event(1)])
+            retried(open_table(replace(ORDERED, sequence_by=None)), batch(Row("b", 2, 1)), [event(1)])
         assert (contents(), len(listed(sink))) == ([("a", 1)], 1)
 
     # dropped
@@ -249,7 +250,7 @@ class RejectedContract(SinkFixtures):
         sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, 1)]))
         rows = rows_of(sink).rows(ALL, 9)
         while rows_of(sink).rows(ALL, 9) == rows:  # the sink's clock may not have gone on
-            assert rows_of(sink).retry(batch(rejected=[Row("?", 0, 1)]), [event(1)]).rejected == 1
+            assert retried(sink, batch(rejected=[Row("?", 0, 1)]), [event(1)]).rejected == 1
         assert rows_of(sink).drop(rows, "seen") == 0
         assert len(listed(sink)) == 1
 
@@ -264,7 +265,7 @@ class RejectedContract(SinkFixtures):
 
         def try_all(_: int) -> int:
             mine = open_table(APPEND)
-            results = [rows_of(mine).retry(batch(Row("r", number, number)), [event(number)]) for number in numbers]
+            results = [retried(mine, batch(Row("r", number, number)), [event(number)]) for number in numbers]
             mine.close()
             return sum(one.applied for one in results)
 

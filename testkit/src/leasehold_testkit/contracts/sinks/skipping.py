@@ -23,7 +23,17 @@ from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.sinks.rules.table_spec import TableSpec
-from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, UPSERT, Row, SinkFixtures, asked, batch, read
+from leasehold_testkit.contracts.sinks.fixtures import (
+    APPEND,
+    HUB,
+    UPSERT,
+    Row,
+    SinkFixtures,
+    asked,
+    batch,
+    read,
+    retried,
+)
 
 Open = Callable[[TableSpec], Sink]
 Contents = Callable[[], list[tuple[str, int]]]
@@ -215,7 +225,7 @@ class SkippingContract(SinkFixtures):
         assert (row.body, row.source) == (b'{"entity": "a"}', '{"publisher": "p"}')
         counts = rejected.set_aside_counts()
         assert (counts.rejected, counts.to_skip) == (1, 0)
-        rejected.rejected_rows.retry(batch(Row("a", 1, 0)), [row.event])
+        retried(table, batch(Row("a", 1, 0)), [row.event])
         assert contents() == [("a", 1)]
         assert rejected.rejected_rows.rows(Selection(), 10) == []
 

@@ -22,7 +22,17 @@ from leasehold.sinks.features import FORGETTING, REJECTED, STATES
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
-from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, asked, batch, read, table_of
+from leasehold_testkit.contracts.sinks.fixtures import (
+    HUB,
+    UPSERT,
+    Row,
+    SinkFixtures,
+    asked,
+    batch,
+    read,
+    retried,
+    table_of,
+)
 from leasehold_testkit.contracts.sinks.rejected import event
 
 Open = Callable[[TableSpec], Sink]
@@ -84,7 +94,8 @@ class StatesContract(SinkFixtures):
         before = keeping.watermarks(HUB)
         beside = open_table(UPSERT)
         if what == "retry":
-            asked(beside, REJECTED).rejected_rows.retry(batch(Row("c", 9, 1)), [event(1)])
+            asked(beside, REJECTED)
+            retried(beside, batch(Row("c", 9, 1)), [event(1)])
         elif what == "forget":
             asked(beside, FORGETTING).forget_entity({"entity": "a"})
         elif what == "reset":
