@@ -20,13 +20,13 @@ from leasehold.sinks.door import again, events, messages, shared
 from leasehold.sinks.door.open_batch import BatchKind, OpenBatch
 from leasehold.sinks.rules.table_spec import BatchResult
 
-__all__ = ["STEPS", "Step", "run", "steps_of", "table"]
+__all__ = ["STEPS", "DoorStep", "run", "steps_of", "table"]
 
 _E, _A, _M = BatchKind.EVENTS, BatchKind.AGAIN, BatchKind.MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DoorStep:
     """One step of the transaction.
 
     kinds    which batches take it
@@ -46,28 +46,28 @@ class Step:
 
 
 STEPS = (
-    Step(
+    DoorStep(
         (_E, _A, _M),
         "See that the table is this pipeline's, in the database where this process first saw it",
         shared.take_claim,
         "`leasehold_table`",
         refuses="`AlreadyInUse`, `SinkError`",
     ),
-    Step(
+    DoorStep(
         (_E, _A),
         "Make the table, add columns, or compare it with the columns of the batch",
         shared.fit,
         "the table's definition",
         refuses="`SchemaMismatch`",
     ),
-    Step(
+    DoorStep(
         (_M,),
         "Compare the table with the columns of a state",
         messages.fit,
         "the table's definition",
         refuses="`SchemaMismatch`",
     ),
-    Step(
+    DoorStep(
         (_E,),
         "Lock the watermarks of the batch's partitions, and read them",
         events.lock,
@@ -75,21 +75,21 @@ STEPS = (
         "these watermarks, also missing ones",
         "`AlreadyInUse`; outdated, where one has changed since the batch's states were read",
     ),
-    Step(
+    DoorStep(
         (_A,),
         "Lock the watermarks of the events' partitions, and read them",
         again.lock,
         "`leasehold_watermark`",
         "these watermarks",
     ),
-    Step(
+    DoorStep(
         (_E,),
         "Judge each range by its watermark and owner level, and raise the levels",
         events.judge_ranges,
         "`leasehold_watermark`",
         refuses="`EventsMissing`, `OwnerLevelWentBack`; of a former owner, the range",
     ),
-    Step(
+    DoorStep(
         (_A,),
         "Read the rejected rows of the events, and choose those that the watermark has passed",
         again.choose,
@@ -97,14 +97,14 @@ STEPS = (
         "these rejected rows",
         "events that are gone or not yet read",
     ),
-    Step(
+    DoorStep(
         (_E,),
         "See that the parked events that were tried are parked still",
         events.check_parked,
         "`leasehold_parked`",
         refuses="outdated",
     ),
-    Step(
+    DoorStep(
         (_E,),
         "Of a spread table: lock the versions of its entities, and compute those again that have moved",
         events.lock_entities,
@@ -112,41 +112,41 @@ STEPS = (
         "these versions",
         "outdated, where that has to be computed outside",
     ),
-    Step(
+    DoorStep(
         (_E,),
         "Leave out what was applied before, and events that a person has had skipped",
         events.leave_out,
         "`leasehold_skip`",
     ),
-    Step(
+    DoorStep(
         (_E,),
         "Leave out events that a producer has sent before, and remember the others",
         events.leave_out_duplicates,
         "`leasehold_identity_<table>`",
         "what is remembered of these events",
     ),
-    Step(
+    DoorStep(
         (_A,),
         "Leave out events that a producer has sent before, and remember the others",
         again.leave_out_duplicates,
         "`leasehold_identity_<table>`",
         "what is remembered of these events",
     ),
-    Step(
+    DoorStep(
         (_E,),
         "Write rows of related tables, event by event, each with the state that it belongs to",
         events.relate,
         "the table, related tables",
         refuses="events whose rows the database refuses",
     ),
-    Step(
+    DoorStep(
         (_E, _A),
         "Read what orders the table's rows",
         shared.take_order,
         "`leasehold_table`",
         refuses="`ConfigError` for another `sequence_by`",
     ),
-    Step(
+    DoorStep(
         (_E, _A),
         "Write the last row of each key, and what is known of the keys",
         shared.write,
@@ -154,29 +154,31 @@ STEPS = (
         "what is known of these keys",
         "`KeyFromTwoPartitions`",
     ),
-    Step((_E,), "See that the database has taken each state of a handler", events.check_states, refuses="those events"),
-    Step(
+    DoorStep(
+        (_E,), "See that the database has taken each state of a handler", events.check_states, refuses="those events"
+    ),
+    DoorStep(
         (_E,),
         "Set rejected and skipped events aside, in the place of what an earlier reading has set aside",
         events.set_aside,
         "`<table>_rejected`, `leasehold_skip`",
     ),
-    Step((_E,), "Park events, and remove those that are done", events.park, "`leasehold_parked`"),
-    Step((_E,), "Put events that handlers have emitted into the outbox", events.emit, "`leasehold_outbox`"),
-    Step((_E,), "Write the watermarks of what was read", events.set_watermarks, "`leasehold_watermark`"),
-    Step(
+    DoorStep((_E,), "Park events, and remove those that are done", events.park, "`leasehold_parked`"),
+    DoorStep((_E,), "Put events that handlers have emitted into the outbox", events.emit, "`leasehold_outbox`"),
+    DoorStep((_E,), "Write the watermarks of what was read", events.set_watermarks, "`leasehold_watermark`"),
+    DoorStep(
         (_A,),
         "Count the change, so that what handlers have computed of these partitions is computed again",
         again.count_change,
         "`leasehold_watermark`",
     ),
-    Step(
+    DoorStep(
         (_A,),
         "Remove the rejected rows, and set aside what has failed again",
         again.replace_rejected,
         "`<table>_rejected`",
     ),
-    Step(
+    DoorStep(
         (_M,),
         "Lock the entity; for each message that is not done, and that finds the version which was read: note that it "
         "is done, raise the version, and write the last state",
@@ -191,7 +193,7 @@ STEPS = (
 
 
 @cache
-def steps_of(kind: BatchKind) -> tuple[Step, ...]:
+def steps_of(kind: BatchKind) -> tuple[DoorStep, ...]:
     """The steps that batches of this kind take."""
     return tuple(step for step in STEPS if kind in step.kinds)
 

@@ -58,9 +58,9 @@ def apply_messages(
     return list(sink.apply(Batch.of_messages(MessageStep(schema, changes, remember))).messages)
 
 
-def apply_message(sink: KeepsMessages, schema: pa.Schema, made: MessageChange, remember: float) -> MessageOutcome:
+def apply_message(sink: KeepsMessages, schema: pa.Schema, change_: MessageChange, remember: float) -> MessageOutcome:
     """The same of one change."""
-    return apply_messages(sink, schema, [made], remember)[0]
+    return apply_messages(sink, schema, [change_], remember)[0]
 
 
 def parked(number: int, entity: str, *, queue: str = "shop/orders", **options: Any) -> ParkedMessage:
