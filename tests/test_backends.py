@@ -350,3 +350,20 @@ def test_a_backend_is_imported_only_when_its_scheme_is_asked_for() -> None:
         "assert not named & (set(sys.modules) - before)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:///x.db?password=SECRET", "sqlite:///x.db?***"),
+        ("log:////data/x#SECRET", "log:////data/x#***"),
+        ("sqlite:////home/me@work/x.db", "sqlite:////home/me@work/x.db"),
+        ("sqlite://u:SECRET@h/x", "sqlite://***@h/x"),
+    ],
+)
+def test_a_secret_in_the_url_of_a_file_is_not_shown(url: str, shown: str, tmp_path: Path) -> None:
+    assert masked(url) == shown
+    if "SECRET" in url:
+        with pytest.raises(ConfigError) as refused:
+            file_of(url, tmp_path, "store")
+        assert "SECRET" not in str(refused.value)

@@ -103,16 +103,23 @@ def file_of(url: str, base: Path, kind: str) -> Path:
             "Only kafka:// mirrors progress" if "mirror_offsets" in parts.query else "Leave out what follows the path"
         )
         raise ConfigError(
-            kind, url, f"a {scheme} URL names a file and takes no options", f"{hint} (? is %3F, # is %23)"
+            kind, masked(url), f"a {scheme} URL names a file and takes no options", f"{hint} (? is %3F, # is %23)"
         )
     if parts.netloc or not path:
         raise ConfigError(
             kind,
-            url,
+            masked(url),
             f"a {scheme} URL is {scheme}:///relative/path or {scheme}:////absolute/path",
-            f"Did you mean {scheme}:///{parts.netloc}{parts.path}?" if parts.netloc else "Name a file",
+            _without_host(scheme, parts.netloc, parts.path) if parts.netloc else "Name a file",
         )
     return base / path
+
+
+def _without_host(scheme: str, host: str, path: str) -> str:
+    """The remedy for a file URL with a host, which is not repeated where it may hold a password."""
+    if "@" in host or ":" in host:
+        return f"A file has no host, user or password: {scheme}:///PATH"
+    return f"Did you mean {scheme}:///{host}{path}?"
 
 
 def local_file_of(url: str, base: Path, kind: str, engine: str = "SQLite") -> Path:
@@ -151,8 +158,9 @@ def masked(url: str) -> str:
     scheme, found, rest = url.partition("://")
     if not found:
         return "***" if re.search(r"[@:;=&?#]", url) else url
-    if scheme in FILE_SCHEMES:
-        return url
+    if scheme in FILE_SCHEMES and rest.startswith("/"):  # a path may have an @ in it, and no options
+        path = re.split(r"[?#]", rest, maxsplit=1)[0]
+        return url if path == rest else f"{scheme}://{path}{rest[len(path)]}***"
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return "***"
     place, mark, query = (*re.split(r"([?#])", rest, maxsplit=1), "", "")[:3]
