@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
+from leasehold.hubs.base import Hub
 from leasehold.hubs.log.hub import LogHub
 from leasehold.metrics.exposition import text_of
 from leasehold.metrics.group_families import LookedAt, families
@@ -68,7 +69,7 @@ def _measure(name: str, url: str, hub: _Wide, times: int) -> list[Row]:
     store.update_checkpoints([Checkpoint(group, partition, 4, 1) for partition in hub.partition_ids()])
     asked = _counted(store)
     watched = WatchedGroup(
-        pipeline="flights", hub=hub, group=group, ownership=store, checkpoints=store, expiration=3600.0
+        pipeline="flights", hub=cast(Hub, hub), group=group, ownership=store, checkpoints=store, expiration=3600.0
     )
     watch = GroupWatch(watched, window=60.0)
     pages = [len(_page(watch))]
@@ -114,6 +115,8 @@ def _counted(store: Any) -> list[int]:
 
 class _Wide:
     """Two logs as one hub, as far as a look goes."""
+
+    first_events = Hub.first_events
 
     def __init__(self, folder: Path) -> None:
         self._logs = [LogHub.create(folder / f"hub-{number}.db", partitions=PARTITIONS // 2) for number in range(2)]

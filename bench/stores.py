@@ -30,10 +30,11 @@ from tests.stores.servers import PostgresServer, RedisServer
 
 from leasehold.clock import SystemClock
 from leasehold.config import OwnershipSettings
-from leasehold.model import ConsumerGroup, EventPosition, OwnerId, Ownership, PartitionProperties, Positions
+from leasehold.model import ConsumerGroup, OwnerId, Ownership, Positions
 from leasehold.ownership import PartitionManager
 from leasehold.runtime import Runtime
 from leasehold.stores import Store, open_lease_store, open_store
+from leasehold_testkit.simulation.hub import SimulatedHub
 from on_azurite import Plain, blobs, requests_counted, tables
 
 Row = tuple[str, float, str, float | None, str]
@@ -194,24 +195,6 @@ def _fastest(use: Callable[[], object], times: int) -> float:
     return min(taken)
 
 
-class _Hub:
-    """A hub of many partitions, in which nothing happens."""
-
-    url = identity = "bench"
-
-    def __init__(self, partitions: int) -> None:
-        self._ids = tuple(str(p) for p in range(partitions))
-
-    def partition_ids(self) -> tuple[str, ...]:
-        return self._ids
-
-    def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
-        return {p: PartitionProperties(p, 0, 0) for p in partitions or self._ids}
-
-    def resolve(self, partition: str, position: EventPosition) -> int:
-        return 0
-
-
 def _idle(partitions: int) -> ConsumerGroup:
     """The group in which one instance owns that many partitions and does nothing."""
     return ConsumerGroup("bench", f"idle {partitions}")
@@ -220,7 +203,7 @@ def _idle(partitions: int) -> ConsumerGroup:
 def _requests(url: str, partitions: int) -> float:
     """How many times an instance that owns everything speaks to its store in a cycle in which nothing happens."""
     store: Any = open_store(url, timeout=120.0)
-    hub: Any = _Hub(partitions)
+    hub = SimulatedHub(partitions, 0.0, lambda: 0.0)
     manager = PartitionManager(
         hub,
         _idle(partitions),

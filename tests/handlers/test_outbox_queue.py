@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import SchemaMismatch
+from leasehold.errors import ConfigError, QueueError, SchemaMismatch
 from leasehold.handlers.answers import Effects, Emit
-from leasehold.handlers.publishing import ID, publisher_at
-from leasehold.queues import NewMessage, QueueMessage, SendsMessages, open_queue
+from leasehold.handlers.publishing import ID, QueuePublisher, publisher_at
+from leasehold.queues import NewMessage, Queue, QueueMessage, open_queue
+from leasehold.queues.service_bus.queue import ServiceBusQueue
+from leasehold.queues.service_bus.url import read_url
 from leasehold.sinks.beside.outbox.contract import WaitingEvent
 from leasehold_testkit.emulators.amqp.limits import Limits
 from leasehold_testkit.emulators.service_bus import QueueSettings, ServiceBusServer
@@ -97,7 +99,6 @@ def test_a_message_that_a_queue_never_takes_is_refused_as_its_own_fault(
     server: ServiceBusServer, entity: str, message: NewMessage
 ) -> None:
     with closing(open_queue(url(server, entity))) as queue:
-        assert isinstance(queue, SendsMessages)
         with pytest.raises(SchemaMismatch):
             queue.send([NewMessage(b"before", key="a"), replace(message, key=message.key or "k")])
         queue.send([NewMessage(b"after", key="a")])
@@ -111,7 +112,6 @@ def test_a_message_that_is_larger_than_a_batch_is_sent_alone(monkeypatch: pytest
     with ServiceBusServer({"orders": QueueSettings()}, limits=Limits(message_size=4 << 20)) as server:
         monkeypatch.setenv("LEASEHOLD_SERVICE_BUS_CONNECTION_STRING", server.connection_string())
         with closing(open_queue(url(server))) as queue:
-            assert isinstance(queue, SendsMessages)
             queue.send([NewMessage(body, key="a") for body in (b"a", large, b"b")])
             for size, properties in ((4 << 20, {}), ((4 << 20) - 200, {"about": "z" * 200})):
                 with pytest.raises(SchemaMismatch, match="larger than the 4,194,304 bytes"):
@@ -119,9 +119,24 @@ def test_a_message_that_is_larger_than_a_batch_is_sent_alone(monkeypatch: pytest
         assert [one.body for one in received(url(server), 3)] == [b"a", large, b"b"]
 
 
+class ReadOnlyQueue(ServiceBusQueue):
+    """A queue that leaves what a queue may do beside at the defaults of `Queue`."""
+
+    takes_messages, send, shortest_lock = Queue.takes_messages, Queue.send, Queue.shortest_lock
+
+
+def test_a_queue_that_takes_no_messages_is_refused_as_a_receiver(server: ServiceBusServer) -> None:
+    with closing(ReadOnlyQueue(read_url(url(server)))) as queue:
+        assert (queue.takes_messages, queue.shortest_lock) == (False, 0.0)
+        with pytest.raises(ConfigError, match="a queue that takes messages"):
+            QueuePublisher(queue)
+        with pytest.raises(QueueError, match="2 messages were to be sent, and this queue takes none"):
+            queue.send([NewMessage(b"a"), NewMessage(b"b")])
+    assert server.count("orders") == 0
+
+
 def test_a_message_that_is_too_large(server: ServiceBusServer) -> None:
     with closing(open_queue(url(server))) as queue:
-        assert isinstance(queue, SendsMessages)
         with pytest.raises(SchemaMismatch, match="larger than"):
             queue.send([NewMessage(b"x"), NewMessage(b"z" * 5_000_000)])
         queue.send([NewMessage(b"y" * 100_000, key="a") for _ in range(5)])

@@ -26,7 +26,6 @@ from azure.eventhub._pyamqp.receiver import ReceiverLink
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, HubUnavailable, SchemaMismatch
 from leasehold.hubs import Hub, open_hub
-from leasehold.hubs.base import offset_of
 from leasehold.hubs.event_hubs import events
 from leasehold.hubs.event_hubs.hub import EventHub
 from leasehold.hubs.event_hubs.read_ahead import ReadAhead
@@ -626,7 +625,7 @@ def test_a_gap_with_nothing_behind_it_is_passed_by_the_checkpoint_with_its_offse
             return next(one for one in store.list_checkpoints(group) if one.partition == "0")
 
         until(lambda: checkpoint().next_sequence_number == 20, "the checkpoint")
-        last = offset_of(hub, "0", 19)
+        last = hub.offset_of("0", 19)
         assert last is not None
         assert checkpoint().offset == last, "other SDKs go on by it"
         fill(memories["hub-0"], "0", 3)

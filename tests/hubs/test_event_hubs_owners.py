@@ -17,7 +17,6 @@ from azure.eventhub._pyamqp.receiver import ReceiverLink
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, HubUnavailable, ReaderDisconnected
 from leasehold.hubs import open_hub
-from leasehold.hubs.base import owner_reads
 from leasehold.hubs.event_hubs.hub import EventHub
 from leasehold.hubs.event_hubs.url import VARIABLE, read_url
 from leasehold.model import LATEST, Checkpoint, ConsumerGroup, EventPosition, Ownership, PositionKind
@@ -90,8 +89,8 @@ def test_the_highest_level_reads_and_the_others_are_told(one: EventHub, two: Eve
 
 
 def test_levels_say_nothing_in_another_consumer_group(one: EventHub) -> None:
-    assert owner_reads(one, "$default") is one
-    assert owner_reads(one, "another") is None
+    assert one.one_reader_per_partition("$default")
+    assert not one.one_reader_per_partition("another")
 
 
 def test_a_mixed_fleet_reads_at_level_0_and_goes_by_the_plain_names(server: EventHubsServer) -> None:

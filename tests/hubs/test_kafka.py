@@ -23,15 +23,13 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from leasehold.backends import masked
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, DataLoss, HubError, HubUnavailable, LeaseholdError, SchemaMismatch
-from leasehold.hubs import Hub, ProgressMirror, open_hub
+from leasehold.hubs import Hub, open_hub
 from leasehold.hubs.arrow_events import events_of
-from leasehold.hubs.base import KnowsOffsets, offset_of
 from leasehold.hubs.kafka import reading as kafka_reading
 from leasehold.hubs.kafka import topic as kafka_topic
 from leasehold.hubs.kafka.clients import failure
 from leasehold.hubs.kafka.hub import KafkaHub, open_kafka_hub
 from leasehold.hubs.kafka.options import KafkaSettings, parse_kafka_url
-from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, EventPosition, PositionKind
 from leasehold.processors.events import EventProcessor, Handlers
 from leasehold.spark.plan.offsets import ReadRange
@@ -431,8 +429,7 @@ def test_what_the_time_of_a_message_is_can_be_asked_for(cluster: Cluster, topic:
 
 
 def test_the_offset_of_an_event_is_known_without_asking(hub: KafkaHub) -> None:
-    assert isinstance(hub, KnowsOffsets)
-    assert [offset_of(hub, "0", number) for number in (-1, 0, 17)] == [None, "0", "17"]
+    assert [hub.offset_of("0", number) for number in (-1, 0, 17)] == [None, "0", "17"]
 
 
 def test_a_time_that_is_no_date_is_unknown(cluster: Cluster, topic: str, hub: KafkaHub) -> None:
@@ -941,7 +938,6 @@ def committed(cluster: Cluster, topic: str, group: str, partition: int) -> int:
 
 def test_progress_is_mirrored_on_request(cluster: Cluster, topic: str) -> None:
     hub = opened(cluster.url(topic, "mirror_offsets=true"))
-    assert isinstance(hub, ProgressMirror)
     hub.send(numbered(30))
     for number in range(11):
         hub.mirror("$Default", {"0": number, "1": 7})
@@ -992,10 +988,6 @@ def test_mirroring_never_waits_and_never_raises(cluster: Cluster, topic: str) ->
         hub.close()
     finally:
         cluster.resume()
-
-
-def test_a_log_mirrors_nothing(tmp_path: Path) -> None:
-    assert not isinstance(LogHub.create(tmp_path / "hub.db"), ProgressMirror)
 
 
 def test_opening_by_hand(cluster: Cluster, topic: str, tmp_path: Path) -> None:

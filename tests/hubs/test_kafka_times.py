@@ -34,7 +34,7 @@ def test_the_retention_is_the_topics_own(
     relay = ConfigRelay(cluster.servers, config)
     hub = open_hub(f"kafka://{relay.servers}/{cluster.topic()}")
     try:
-        assert hub.retention(PATIENCE) == retention  # type: ignore[attr-defined]
+        assert hub.retention(PATIENCE) == retention
         assert relay.described == 1
     finally:
         hub.close()
@@ -43,7 +43,7 @@ def test_the_retention_is_the_topics_own(
 
 def test_a_cluster_that_does_not_tell_its_configuration(cluster: Cluster) -> None:
     hub = open_hub(cluster.url(cluster.topic()))
-    assert hub.retention(5.0) is None  # type: ignore[attr-defined]
+    assert hub.retention(5.0) is None
     hub.close()
 
 
@@ -71,7 +71,7 @@ def test_the_times_are_the_messages_own_of_all_partitions_at_once(
     assert producer.flush(PATIENCE) == 0
     hub = open_hub(cluster.url(topic))
     starts = {str(partition): partition for partition in range(16)}
-    found = hub.enqueued_times(starts, PATIENCE)  # type: ignore[attr-defined]
+    found = hub.enqueued_times(starts, PATIENCE)
     assert found == {str(p): pytest.approx(1_700_000_000 + p + p / 1000) for p in range(16)}
     assert asked == [16], "together, not one after another"
     hub.close()
@@ -82,9 +82,9 @@ def test_a_silent_cluster_is_not_waited_for(cluster: Cluster) -> None:
     hub.send(numbered(3), partition="0")
     cluster.pause()
     try:
-        assert hub.enqueued_times({"0": 0}, 1.0) == {}  # type: ignore[attr-defined]
-        assert hub.retention(1.0) is None  # type: ignore[attr-defined]
+        assert hub.enqueued_times({"0": 0}, 1.0) == {}
+        assert hub.retention(1.0) is None
     finally:
         cluster.resume()
-    assert set(hub.enqueued_times({"0": 0}, PATIENCE)) == {"0"}  # type: ignore[attr-defined]
+    assert set(hub.enqueued_times({"0": 0}, PATIENCE)) == {"0"}
     hub.close()

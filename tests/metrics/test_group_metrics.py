@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from leasehold.errors import HubUnavailable, SinkUnavailable, StoreUnavailable
-from leasehold.hubs.base import FirstEvent, HeldBack
+from leasehold.hubs.base import FirstEvent, HeldBack, Hub
 from leasehold.hubs.log.hub import LogHub
 from leasehold.metrics.exposition import text_of
 from leasehold.metrics.group_families import LookedAt, families
@@ -36,6 +36,8 @@ from tests.waiting import PATIENCE
 class Forward:
     """A hub that passes on what it does not do itself."""
 
+    first_events = Hub.first_events
+
     def __init__(self, log: LogHub) -> None:
         self.log = log
 
@@ -45,6 +47,8 @@ class Forward:
 
 class Transactional(Forward):
     """A log as if transactions were in it: the last `open` numbers of partition 0 are held back."""
+
+    has_gaps = True
 
     def __init__(self, log: LogHub) -> None:
         super().__init__(log)

@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from leasehold.cli.app import app
 from leasehold.cli.status import describe
 from leasehold.hubs import Hub, open_hub
-from leasehold.hubs.base import TellsTimes
 from leasehold.model import Checkpoint, EventPosition, PositionKind
 from leasehold.operations.lag_times import lag_times
 from leasehold.operations.progress import group_progress
@@ -165,7 +164,6 @@ def test_a_topic_is_made_by_a_command(one_broker: Cluster, topic: str) -> None:
     assert made.exit_code == 0, made.stderr
     assert {"made": True, "partitions": 3}.items() <= json.loads(made.stdout).items()
     hub = open_hub(one_broker.url(topic))
-    assert isinstance(hub, TellsTimes)
     assert hub.retention(PATIENCE) == 7_200.0
     hub.send(numbered(1), partition="2")
     again = init("--partitions", "3")
@@ -203,7 +201,6 @@ def test_times_are_looked_up_by_the_cluster_and_its_retention_is_told(one_broker
         producer.produce(topic, b"", partition=0, timestamp=milliseconds)
     assert producer.flush(PATIENCE) == 0
     hub = open_hub(one_broker.url(topic))
-    assert isinstance(hub, TellsTimes)
     for at, number in {0.0: 0, 1000.0: 0, 1000.001: 1, 3000.0: 1, 3000.001: 3, 5000.0: 3, 5000.001: 4}.items():
         assert hub.resolve("0", EventPosition(PositionKind.ENQUEUED_TIME, enqueued_time=at)) == number
     assert hub.retention(PATIENCE) == float("inf")

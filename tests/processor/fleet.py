@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from leasehold.clock import Clock
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError, HubUnavailable, NotTheOwner, StoreUnavailable
-from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.hubs import EVENT_COLUMNS
+from leasehold.hubs import Hub as HubBase
 from leasehold.model import (
     EARLIEST,
     Ask,
@@ -46,7 +47,7 @@ SETTINGS = OwnershipSettings(settle_delay=0, strategy="greedy")
 TRUST = 23.0
 
 
-class Hub:
+class Hub(HubBase):
     """A hub that has begins and ends, and no events."""
 
     url = "double://hub"

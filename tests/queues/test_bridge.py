@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -258,7 +258,9 @@ def test_messages_stay_locked_while_the_hub_is_away(server: Server, log: LogHub)
         return False
 
     with closing(open_queue(url(server))) as queue:
-        mover = Bridge(queue, Away(), key_of=key_by("session"), say=told.append, pause=pause, clock=server.clock)
+        mover = Bridge(
+            queue, cast(Hub, Away()), key_of=key_by("session"), say=told.append, pause=pause, clock=server.clock
+        )
         moved = mover.step(5, PATIENCE)
     assert (moved.appended, moved.lost) == (1, 0)
     assert [str(error) for error in told] == ["the hub is away"]

@@ -335,8 +335,6 @@ class OneReceiver:
     def one_reader_per_partition(self, group_name: str) -> bool:
         return group_name == "levels"
 
-    def read_as_owner(self) -> None: ...
-
     def partition_ids(self) -> tuple[str, ...]:
         return "0", "1"
 

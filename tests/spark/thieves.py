@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from leasehold.hubs import open_hub
-from leasehold.hubs.base import owner_reads
 from leasehold.model import Checkpoint, Ownership
 from leasehold.stores.sqlite.store import SqliteStore
 
@@ -29,8 +28,7 @@ class Thief:
             return
         (before,) = [one for one in self.store.list_checkpoints(self.group) if one.partition == "0"]
         self.store.update_checkpoints([Checkpoint(self.group, "0", before.sequence_number, level, before.offset)])
-        owner = owner_reads(self.hub, "$Default")
-        assert owner is not None, "the hub tells owners apart"
-        next(owner.read_as_owner("0", 0, 1, level), None)
+        assert self.hub.one_reader_per_partition("$Default"), "the hub tells owners apart"
+        next(self.hub.read_as_owner("0", 0, 1, level), None)
         self.store.relinquish_ownership(won)
         self.steals += 1

@@ -52,7 +52,7 @@ def skip(file: Path, event: str, because: str, wait: float, settings: tuple[str,
     pipeline, sink = open_rows(file, settings, lambda sink: sink)
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait, masked(pipeline.hub_url))
     try:
-        noted = note(hub, sink, partition, number, because=because, noted_by=who())
+        noted = note(hub, pipeline.source.consumer_group, sink, partition, number, because=because, noted_by=who())
     finally:
         hub.close()
     facts: dict[str, object] = {

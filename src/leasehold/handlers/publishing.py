@@ -2,7 +2,7 @@
 
 Owns the form of what is sent: the body and key of what was emitted, its properties, and beside them `leasehold-id`,
 which is the same however often the event is sent. An embedded log appends each id once, as long as it knows it
-(`hubs.base.SendsOnce`); other hubs may have an event twice, and `deduplicate_by` of a pipeline drops the second. To a
+(`Hub.send_once`); other hubs may have an event twice, and `deduplicate_by` of a pipeline drops the second. To a
 queue it is the id of the message too, by which one that detects duplicates knows it.
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from leasehold.errors import ConfigError, LeaseholdError, Verdict
-from leasehold.hubs import Hub, SendsOnce, open_hub
+from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
 from leasehold.queues import BACKENDS as QUEUES
-from leasehold.queues import NewMessage, Queue, SendsMessages, open_queue
+from leasehold.queues import NewMessage, Queue, open_queue
 from leasehold.sinks.beside.outbox.contract import WaitingEvent
 
 ID = "leasehold-id"
@@ -51,10 +51,7 @@ class HubPublisher:
     def publish(self, events: Sequence[WaitingEvent]) -> None:
         """See `Publisher`."""
         named = [(one.id, event_of(one)) for one in events]
-        if isinstance(self._hub, SendsOnce):
-            self._hub.send_once(self._source, named, remember=REMEMBER)
-        else:
-            self._hub.send(event for _, event in named)
+        self._hub.send_once(self._source, named, remember=REMEMBER)
 
     def close(self) -> None:
         """See `Publisher`."""
@@ -65,13 +62,13 @@ class QueuePublisher:
     """Sends to a queue. Raises `ConfigError` for one that takes no messages."""
 
     def __init__(self, queue: Queue) -> None:
-        if not isinstance(queue, SendsMessages):
+        if not queue.takes_messages:
             raise ConfigError("outbox", queue.url, "a hub, or a queue that takes messages", "Name one of these")
-        self._queue, self._sends = queue, queue
+        self._queue = queue
 
     def publish(self, events: Sequence[WaitingEvent]) -> None:
         """See `Publisher`."""
-        self._sends.send([NewMessage(one.body, one.key, one.id, {**one.properties, ID: one.id}) for one in events])
+        self._queue.send([NewMessage(one.body, one.key, one.id, {**one.properties, ID: one.id}) for one in events])
 
     def close(self) -> None:
         """See `Publisher`."""

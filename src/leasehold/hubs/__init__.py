@@ -10,40 +10,10 @@ from pathlib import Path
 
 from leasehold.backends import file_of, load_backend, names_file
 from leasehold.errors import HubUnavailable, Verdict
-from leasehold.hubs.base import (
-    EVENT_COLUMNS,
-    EventChunk,
-    FirstEvent,
-    HasGaps,
-    HeldBack,
-    Hub,
-    KeepsReceivers,
-    KnowsOffsets,
-    ProgressMirror,
-    ReadsAsOwner,
-    ReadsChunks,
-    ReadsSamples,
-    SendsOnce,
-    TellsTimes,
-)
+from leasehold.hubs.base import EVENT_COLUMNS, FirstEvent, HeldBack, Hub
+from leasehold.hubs.chunks import EventChunk
 
-__all__ = [
-    "EVENT_COLUMNS",
-    "EventChunk",
-    "FirstEvent",
-    "HasGaps",
-    "HeldBack",
-    "Hub",
-    "KeepsReceivers",
-    "KnowsOffsets",
-    "ProgressMirror",
-    "ReadsAsOwner",
-    "ReadsChunks",
-    "ReadsSamples",
-    "SendsOnce",
-    "TellsTimes",
-    "open_hub",
-]
+__all__ = ["EVENT_COLUMNS", "EventChunk", "FirstEvent", "HeldBack", "Hub", "open_hub"]
 
 BACKENDS = {
     "log": "leasehold.hubs.log.hub:open_log_hub",

@@ -1,21 +1,67 @@
 """How the plain processor reads a hub: in chunks, whatever form the hub has its events in.
 
-Owns the chunk that is an Arrow batch, which every hub can give. Needs pyarrow only for what has been read. Use from
-any thread.
+Owns what a chunk is, and the chunk that is an Arrow batch, which every hub can give. Needs pyarrow only for what has
+been read. Use from any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from leasehold.hubs.base import EventChunk, Hub, ReadsChunks
 from leasehold.model import Event
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+class EventChunk(Protocol):
+    """Some events of one partition in order, at least one, in the form in which the hub has them. It never changes."""
+
+    @property
+    def first(self) -> int:
+        """The sequence number of the first event."""
+        ...
+
+    @property
+    def last(self) -> int:
+        """The sequence number of the last event."""
+        ...
+
+    @property
+    def last_offset(self) -> str | None:
+        """The hub's offset of the last event, where it has one."""
+        ...
+
+    @property
+    def last_enqueued(self) -> float:
+        """When the hub received the last event, in seconds since 1970; 0 where it does not say."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the events are."""
+        ...
+
+    def __len__(self) -> int:
+        """How many events these are."""
+        ...
+
+    def part(self, start: int, stop: int) -> EventChunk:
+        """The events from the one at index `start` up to that at `stop`."""
+        ...
+
+    def events(self) -> list[Event]:
+        """The events as objects, made anew at each call."""
+        ...
+
+    def arrow(self) -> pa.RecordBatch:
+        """The events with all of `EVENT_COLUMNS`, as `Hub.read` gives them."""
+        ...
+
+
 ReadChunks = Callable[..., Iterator[EventChunk]]
+"""`Hub.read_chunks`, or what reads so in its place."""
 
 
 class ArrowChunk:
@@ -89,11 +135,6 @@ class _Whole:
             self._values = field_values(self._batch)
         these = slice(start, stop)
         return events_from(stop - start, *(values and values[these] for values in self._values))
-
-
-def chunk_reads(hub: Hub) -> ReadChunks:
-    """`ReadsChunks.read_chunks`: the hub's own, or made of its `read`."""
-    return hub.read_chunks if isinstance(hub, ReadsChunks) else as_chunks(hub.read)
 
 
 def as_chunks(read: Callable[..., Iterator[pa.RecordBatch]]) -> ReadChunks:

@@ -1,9 +1,9 @@
 """A queue drained into a hub.
 
 Owns the order of steps: receive under locks, append durably, complete. What stops in between leaves messages that the
-queue gives out again: a hub that `SendsOnce` (the embedded log) has each message once, because it keeps their names in
-the transaction that appends them; into any other hub a message may come twice, and `deduplicate_by` of a pipeline
-drops the second. A message that can be no event of the hub is dead-lettered, so that the others go on: one without
+queue gives out again: a hub that remembers names (`Hub.send_once`; the embedded log) has each message once, because it
+keeps them in the transaction that appends; into any other hub a message may come twice, and `deduplicate_by` of a
+pipeline drops the second. A message that can be no event of the hub is dead-lettered, so that others go on: one without
 bytes, and one that the hub refuses for what it is, for example for its size. It is then sent alone, to be sure.
 
 While the hub is away, messages stay locked here and are renewed, since each delivery that fails brings them nearer to
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError, SchemaMismatch, Verdict
-from leasehold.hubs import Hub, SendsOnce
+from leasehold.hubs import Hub
 from leasehold.model import Event
 from leasehold.queues import Queue, QueueMessage
 from leasehold.queues.keys import KeyOf
@@ -183,6 +183,4 @@ class Bridge:
     def _sent(self, messages: Sequence[QueueMessage]) -> int:
         queue = self._queue.name
         events = [(each.identity, event_of(each, queue, self._key_of(each))) for each in messages]
-        if isinstance(self._hub, SendsOnce):
-            return self._hub.send_once(queue, events, remember=self._remember)
-        return self._hub.send(event for _, event in events)
+        return self._hub.send_once(queue, events, remember=self._remember)

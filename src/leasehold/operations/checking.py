@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from leasehold.backends import masked
 from leasehold.errors import AlreadyInUse, LeaseholdError, SinkError, UsageError, Verdict
 from leasehold.hubs import open_hub
-from leasehold.hubs.base import Hub, TellsTimes
+from leasehold.hubs.base import Hub
 from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence, RecordKind
 from leasehold.ownership.starting import check_binding, check_levels
 from leasehold.ownership.unusable_records import MEANS
@@ -127,7 +127,7 @@ def _is_place(start: Positions, partition: str) -> bool:
 
 
 def _retention(hub: Hub, place: str, stated: float | None, timeout: float) -> Iterator[Finding]:
-    told = hub.retention(timeout) if isinstance(hub, TellsTimes) else None
+    told = hub.retention(timeout)
     kept = stated if told is None else told
     if stated is not None and told is not None and stated > told:
         said = f"the file says that events are kept for {stated:,.0f} s, and the hub keeps them for {told:,.0f} s"

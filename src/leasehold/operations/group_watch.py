@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError
-from leasehold.hubs.base import HasGaps, Hub
+from leasehold.hubs.base import Hub
 from leasehold.model import ConsumerGroup, Positions
 from leasehold.operations.lag_times import GroupTimes, Known, PartitionTimes, lag_times
 from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
@@ -66,7 +66,7 @@ class WatchedGroup:
     @property
     def has_transactions(self) -> bool:
         """Whether what producers have written may have to wait for the end of a transaction."""
-        return isinstance(self.hub, HasGaps)
+        return self.hub.has_gaps
 
     def progress(self) -> GroupProgress:
         """How the group is getting on: two requests to the stores, and one look at the hub's ends."""

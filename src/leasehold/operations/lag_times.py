@@ -6,10 +6,10 @@ also when nothing new is sent. What is left is the time for which the hub keeps 
 may remove the event at any moment (it may also keep it for longer). Reads only, in a bounded number of requests;
 what a hub does not tell in time is None.
 
-In a hub whose numbers have gaps (`HasGaps`) nothing is unread where no event is: marks of transactions and messages
-that were aborted or compacted are not waited for. Those between two events that are unread still count. Event Hubs
-does not tell what compaction has taken away: there the lag in events is the most that it can be, and the lag in seconds
-that of the first event that is there.
+In a hub whose numbers have gaps (`Hub.has_gaps`) nothing is unread where no event is: marks of transactions and
+messages that were aborted or compacted are not waited for. Those between two events that are unread still count. Event
+Hubs does not tell what compaction has taken away: there the lag in events is the most that it can be, and the lag in
+seconds that of the first event that is there.
 
 The checkpoint keeps the time of its last event (`PartitionProgress.enqueued`), and what comes behind it is no older. So
 the lag is at most the time since then. Where that is less than `NEAR`, as it is where a group keeps up, it is told for
@@ -26,7 +26,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leasehold.hubs.base import FirstEvent, HasGaps, HeldBack, Hub, TellsTimes
+from leasehold.hubs.base import FirstEvent, HeldBack, Hub
 from leasehold.operations.progress import PartitionProgress
 
 NEAR = 10.0
@@ -90,23 +90,21 @@ def lag_times(
     unread = {row.partition: oldest_unread(row) for row in rows if row.lag}
     firsts: Mapping[str, FirstEvent] = {}
     held: Mapping[str, HeldBack] = {}
-    if isinstance(hub, HasGaps):
+    if hub.has_gaps:
         firsts = hub.first_events(unread, timeout) if unread else {}
         held = hub.held_back([row.partition for row in rows], timeout)
-    elif isinstance(hub, TellsTimes) and unread:
+    elif unread:
         near = {row.partition: _near(row, now) for row in rows}
         unread = {partition: start for partition, start in unread.items() if near[partition] is None}
         kept = {} if cache is None else {p: one for p, one in cache.items() if unread.get(p) == one.sequence_number}
         asked = {partition: start for partition, start in unread.items() if partition not in kept}
-        times = hub.enqueued_times(asked, timeout) if asked else {}
-        firsts = {**kept, **{p: FirstEvent(unread[p], enqueued) for p, enqueued in times.items()}}
+        firsts = {**kept, **(hub.first_events(asked, timeout) if asked else {})}
         if cache is not None:
             cache.clear()
             cache.update(firsts)
         bounds = {row.partition: FirstEvent(oldest_unread(row), near[row.partition]) for row in rows}
         firsts = {**{p: one for p, one in bounds.items() if one.enqueued is not None}, **firsts}
-    if isinstance(hub, TellsTimes):
-        retention = hub.retention(timeout) if retention is None else retention
+    retention = hub.retention(timeout) if retention is None else retention
     told = (times_of(row, firsts.get(row.partition), now, retention, held.get(row.partition)) for row in rows)
     return GroupTimes(tuple(told), retention)
 

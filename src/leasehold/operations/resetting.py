@@ -38,7 +38,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from leasehold.errors import StoreUnavailable, UsageError
-from leasehold.hubs.base import Hub, offset_of
+from leasehold.hubs.base import Hub
 from leasehold.model import (
     BEFORE_FIRST,
     OTHERS,
@@ -242,7 +242,7 @@ def _following(row: PartitionProgress, mark: Watermark) -> int:
 
 def _checkpoint(hub: Hub, group: ConsumerGroup, partition: str, mark: Watermark) -> Checkpoint:
     number = mark.sequence_number
-    return Checkpoint(group, partition, number, mark.owner_level, offset_of(hub, partition, number))
+    return Checkpoint(group, partition, number, mark.owner_level, hub.offset_of(partition, number))
 
 
 def _is_first_reading(

@@ -15,7 +15,7 @@ import socket
 from typing import Any
 
 from leasehold.errors import ConfigError, HubError, UsageError
-from leasehold.hubs.base import EVENT_COLUMNS, Hub, ReadsAsOwner
+from leasehold.hubs.base import EVENT_COLUMNS, Hub
 from leasehold.printable import excerpt
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.skipping.contract import Noted, SkipsEvents
@@ -38,8 +38,8 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def skip(hub: Hub, sink: Sink, partition: str, number: int, *, because: str, noted_by: str) -> Noted:
-    """Note that an event is to be skipped, or learn that it was passed or noted before.
+def skip(hub: Hub, group: str, sink: Sink, partition: str, number: int, *, because: str, noted_by: str) -> Noted:
+    """Note that an event is to be skipped in the consumer group `group`, or learn that it was passed or noted before.
 
     Raises `UsageError` for an event that the hub does not have, and `ConfigError` without a reason; with nothing
     changed. What reading a hub raises, says what to do on a hub where owners keep other readers out.
@@ -55,13 +55,13 @@ def skip(hub: Hub, sink: Sink, partition: str, number: int, *, because: str, not
     mark = sink.watermarks(hub.identity).get(partition)
     if mark is not None and mark.sequence_number >= number:  # the hub need not have it any more
         return Noted(passed=mark.sequence_number)
-    event = _read(hub, partition, number)
+    event = _read(hub, group, partition, number)
     (body,) = event["body"].to_pylist()
     (source,) = sources_of(event)
     return skips.note_skip(SkipNote(hub.identity, partition, number, body, source, because, noted_by))
 
 
-def _read(hub: Hub, partition: str, number: int) -> Any:
+def _read(hub: Hub, group: str, partition: str, number: int) -> Any:
     """The event, as an Arrow batch of one row. Raises `UsageError` where there is none."""
     known = hub.partition_properties([partition])[partition]
     missing = f"partition {excerpt(partition)} has no event {number}"
@@ -76,7 +76,7 @@ def _read(hub: Hub, partition: str, number: int) -> Any:
         read = hub.read(partition, number, number + 1, columns=EVENT_COLUMNS, batch_rows=1)
         events = [batch for batch in read if batch.num_rows]
     except HubError as error:
-        if isinstance(hub, ReadsAsOwner):
+        if hub.one_reader_per_partition(group):
             error.add_note(
                 "While an instance reads this partition, the hub may let nobody else read it in the same consumer "
                 "group. Name another one for this command alone: --set source.hub=URL, with consumer_group=… in its "

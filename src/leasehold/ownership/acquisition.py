@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from leasehold.balancing import Claim
 from leasehold.balancing.suspects import SUSPECT_AFTER, ended_badly, failures, patient, stands_still
 from leasehold.errors import HubUnavailable
-from leasehold.hubs.base import offset_of
 from leasehold.model import (
     BEFORE_FIRST,
     EARLIEST,
@@ -179,7 +178,7 @@ class Acquisition:
             self._levels[partition] = max(mark.owner_level, self._levels.get(partition, 0))
             known = self._places.get(partition)
             if mark.sequence_number > (known.sequence_number if known else BEFORE_FIRST):
-                offset = offset_of(self._parts.hub, partition, mark.sequence_number)
+                offset = self._parts.hub.offset_of(partition, mark.sequence_number)
                 self._places[partition] = Checkpoint(
                     self._parts.group, partition, mark.sequence_number, mark.owner_level, offset
                 )
@@ -203,7 +202,7 @@ class Acquisition:
                 case _:
                     start = self._parts.hub.resolve(partition, position)
             starts.append(
-                Checkpoint(self._parts.group, partition, start - 1, 0, offset_of(self._parts.hub, partition, start - 1))
+                Checkpoint(self._parts.group, partition, start - 1, 0, self._parts.hub.offset_of(partition, start - 1))
             )
         return {checkpoint.partition: checkpoint for checkpoint in self._parts.checkpoints.raise_owner_level(starts)}
 

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Collection, Mapping
 
 from leasehold.errors import HubError
-from leasehold.hubs.base import KeepsReceivers
 from leasehold.ownership.parts import InstanceParts
 
 logger = logging.getLogger(__name__)
@@ -24,15 +23,12 @@ class Attaching:
 
     def __init__(self, parts: InstanceParts) -> None:
         self._parts = parts
-        self._hub = parts.hub if isinstance(parts.hub, KeepsReceivers) else None
         self._attached: set[str] = set()
 
     def attach(self, places: Mapping[str, int]) -> None:
         """Attach to what was claimed, by the sequence number that comes next as far as that is known."""
-        if self._hub is None:
-            return
         try:
-            self._hub.attach(self._parts.group.name, places, self._parts.settings.request_timeout)
+            self._parts.hub.attach(self._parts.group.name, places, self._parts.settings.request_timeout)
         except HubError as error:
             logger.warning("partitions %s are not attached to yet: %s", ", ".join(sorted(places)), error)
         self._attached |= set(places)
@@ -44,8 +40,6 @@ class Attaching:
 
     def keep_only(self, held: Collection[str]) -> None:
         """Close the receivers of all partitions that are not held."""
-        if self._hub is None:
-            return
         for partition in self._attached.difference(held):
-            self._hub.detach(partition)
+            self._parts.hub.detach(partition)
         self._attached.intersection_update(held)

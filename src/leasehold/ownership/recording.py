@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from leasehold.hubs.base import ProgressMirror
 from leasehold.model import Checkpoint
 from leasehold.notices import CheckpointUpdated, LossReason
 from leasehold.ownership.acquisition import Acquisition
@@ -48,10 +47,7 @@ class Recording:
         recorded = [checkpoint for checkpoint in sent if checkpoint.partition not in refused]
         self._holds.prove(recorded)
         self._acquisition.see(recorded)
-        if isinstance(self._parts.hub, ProgressMirror):
-            self._parts.hub.mirror(
-                self._parts.group.name, {one.partition: one.next_sequence_number for one in recorded}
-            )
+        self._parts.hub.mirror(self._parts.group.name, {one.partition: one.next_sequence_number for one in recorded})
         for checkpoint in recorded:
             self._parts.notices.publish(
                 CheckpointUpdated(checkpoint.partition, checkpoint.owner_level, checkpoint.sequence_number)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from leasehold.backends import load_backend
-from leasehold.queues.base import NewMessage, Queue, QueueMessage, SendsMessages
+from leasehold.queues.base import NewMessage, Queue, QueueMessage
 
-__all__ = ["NewMessage", "Queue", "QueueMessage", "SendsMessages", "open_queue"]
+__all__ = ["NewMessage", "Queue", "QueueMessage", "open_queue"]
 
 BACKENDS = {"servicebus": "leasehold.queues.service_bus.queue:open_service_bus_queue"}
 

@@ -4,15 +4,21 @@ A received message is its receiver's until `locked_until`, by the service's cloc
 receiver, its delivery counted. The service alone decides whether a lock is held, and no clock of this machine: `locks`
 says how long one is trusted. A message is named by its sequence number together with its enqueued time: numbers of a
 queue that was removed and made anew begin again. Every method may raise `QueueUnavailable`.
+
+A queue extends `Queue`. Its abstract methods are what every queue does. The others have a default, which says what a
+queue does without that ability.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-__all__ = ["NewMessage", "Queue", "QueueMessage", "SendsMessages"]
+from leasehold.errors import QueueError
+
+__all__ = ["NewMessage", "Queue", "QueueMessage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,73 +60,81 @@ class NewMessage:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-class Queue(Protocol):
+class Queue(ABC):
     """One queue, or subscription, or the dead letters of either. Used by one thread at a time."""
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """The URL that opens this queue, without secrets."""
-        ...
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Names the queue wherever it is read from: namespace and path, in lower case."""
-        ...
 
-    @property
-    def shortest_lock(self) -> float:
-        """The shortest time, in seconds, for which this queue may lock a message; 0 where that is not known."""
-        ...
-
+    @abstractmethod
     def receive(self, most: int, wait: float) -> list[QueueMessage]:
         """Lock up to `most` messages, the oldest that are free; wait up to `wait` seconds for the first of them."""
-        ...
 
+    @abstractmethod
     def complete(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
         """Remove messages from the queue for good; return those whose lock was lost: they come again."""
-        ...
 
+    @abstractmethod
     def abandon(self, messages: Sequence[QueueMessage]) -> None:
         """Give messages back at once, each with a failed delivery more. A lock that was lost is passed over."""
-        ...
 
+    @abstractmethod
     def dead_letter(self, message: QueueMessage, reason: str, description: str) -> bool:
         """Set a message aside for good; return whether its lock still held."""
-        ...
 
+    @abstractmethod
     def renew(self, messages: Sequence[QueueMessage]) -> list[QueueMessage]:
         """Hold messages for another lock duration; return those that are still held, with their new `locked_until`."""
-        ...
 
+    @abstractmethod
     def peek(self, start: int, most: int) -> list[QueueMessage]:
         """Look at up to `most` messages from a sequence number on, of any state; nothing is locked."""
-        ...
 
+    @abstractmethod
     def resubmit(self, messages: Sequence[QueueMessage]) -> None:
         """Send copies of messages into the queue that these come from: of dead letters, the queue they died in.
 
         A queue that detects duplicates would drop a copy under its first's name, so that it has one of its own. All
         copies of one message have the same, so that such a queue drops a second copy, and only that.
         """
-        ...
 
+    @abstractmethod
     def dead_letters(self) -> Queue:
         """The queue's dead letters, as a queue. To be closed like any."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Give back what this object holds. Closing twice is fine."""
-        ...
 
+    # What a queue may do beside
 
-@runtime_checkable
-class SendsMessages(Protocol):
-    """What a queue may do beside: take messages."""
+    @property
+    def shortest_lock(self) -> float:
+        """The shortest time, in seconds, for which this queue may lock a message; 0 where that is not known.
+
+        Without an override it is not known.
+        """
+        return 0.0
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether `send` puts messages into this queue. Without an override it takes none."""
+        return False
 
     def send(self, messages: Sequence[NewMessage]) -> None:
         """Send messages; returns when the queue has them. Those of one key are sent in their order.
 
         Raises `SchemaMismatch` for what the queue never takes, one of them or several together, and `QueueUnavailable`;
-        then any number of the first of them, of each key, may be there.
+        then any number of the first of them, of each key, may be there. Without an override it raises `QueueError`.
         """
-        ...
+        raise QueueError(
+            f"{self.url}: {len(messages)} messages were to be sent, and this queue takes none. Send them to a hub, or "
+            "to a queue that takes messages"
+        )

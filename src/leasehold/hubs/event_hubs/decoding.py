@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from typing import Any, cast
 
 from azure.eventhub._pyamqp._decode import _DECODE_BY_CONSTRUCTOR
 from azure.eventhub._pyamqp.message import Header, Properties
-from azure.eventhub._pyamqp.message import Message as ClientMessage
 
 from leasehold.azure import amqp_json, sections
 from leasehold.hubs.event_hubs.events import Message
@@ -35,17 +33,14 @@ _READER = sections.SectionReader(
 
 
 def decode(payload: bytes | bytearray | memoryview) -> Message:
-    """The message in these bytes, as the client has it: text is UTF-8, and what is not there is None.
-
-    But for its `value`, which is bytes, and the items of its `sequence`, which are JSON texts.
-    """
+    """The message in these bytes."""
     found, unreadable = _READER.read(payload)
     named = {sections.NAMES[code]: _shown(code, content) for code, content in unreadable}
     if sections.ANNOTATIONS not in found:
         raise ValueError("the service has sent an event without annotations: its place is not known")
     if named:
         found[sections.ANNOTATIONS][UNREADABLE.encode()] = json.dumps(named).encode()
-    made: Any = ClientMessage(  # its types say more than what comes
+    return Message(
         message_annotations=found[sections.ANNOTATIONS],
         properties=found.get(sections.PROPERTIES),
         application_properties=found.get(sections.STATED),
@@ -53,7 +48,6 @@ def decode(payload: bytes | bytearray | memoryview) -> Message:
         sequence=found.get(sections.SEQUENCE),
         value=found.get(sections.VALUE),
     )
-    return cast(Message, made)
 
 
 def _shown(code: int, content: memoryview) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from azure.eventhub import EventData
@@ -33,21 +33,18 @@ _NUMBER, _OFFSET, _TIME, _KEY, _PUBLISHER = _WITH_COLUMNS = (
 )
 
 
-class Message(Protocol):
-    """A received message as `decoding` makes it. Text is UTF-8, and what is not there is None."""
+class Message(NamedTuple):
+    """A received message as `decoding` makes it. Text is UTF-8, and what is not there is None.
 
-    @property
-    def message_annotations(self) -> Mapping[bytes, Any] | None: ...
-    @property
-    def application_properties(self) -> Mapping[Any, Any] | None: ...
-    @property
-    def properties(self) -> Any: ...
-    @property
-    def data(self) -> Sequence[bytes | None] | None: ...
-    @property
-    def sequence(self) -> Sequence[Sequence[str]] | None: ...
-    @property
-    def value(self) -> bytes | None: ...
+    A `value` is bytes, and the items of a `sequence` are JSON texts.
+    """
+
+    message_annotations: Mapping[bytes, Any] | None = None
+    application_properties: Mapping[Any, Any] | None = None
+    properties: Any = None
+    data: Sequence[bytes | None] | None = None
+    sequence: Sequence[Sequence[str]] | None = None
+    value: bytes | None = None
 
 
 def to_send(event: Event, *, carry_key: bool) -> EventData:

@@ -42,7 +42,7 @@ from leasehold.backoff import Backoff
 from leasehold.config import check_number
 from leasehold.errors import ConfigError, HubError, HubUnavailable, ReaderDisconnected, Verdict
 from leasehold.hubs.arrow import event_schema
-from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.hubs.base import EVENT_COLUMNS, Hub
 from leasehold.hubs.event_hubs.events import Message, batch_of, joined, number_of, offset_in, without_gaps
 from leasehold.hubs.event_hubs.kept_receivers import KeptReceivers, Reader
 from leasehold.hubs.event_hubs.known_offsets import KnownOffsets
@@ -73,7 +73,7 @@ def open_event_hub(url: str, base: Path) -> EventHub:
     return EventHub(read_url(url))
 
 
-class EventHub:
+class EventHub(Hub):
     """An event hub: all that `Hub` promises. `patience` is how long, in seconds, a read waits for an event."""
 
     def __init__(self, address: EventHubAddress, *, patience: float = _PATIENCE) -> None:
@@ -192,21 +192,21 @@ class EventHub:
         columns: Sequence[str] = EVENT_COLUMNS,
         batch_rows: int = 10_000,
     ) -> Iterator[pa.RecordBatch]:
-        """As `read`, and alone; see `ReadsAsOwner`. In a mixed fleet every owner level is the same to the service."""
+        """See `Hub.read_as_owner`. In a mixed fleet every owner level is the same to the service."""
         return self._checked(partition, start, end, columns, batch_rows, owner_level)
 
     def attach(self, group_name: str, places: Mapping[str, int], timeout: float) -> None:
-        """See `KeepsReceivers`. In a mixed fleet only: elsewhere a higher level shuts former owners out."""
+        """See `Hub.attach`. In a mixed fleet only: elsewhere a higher level shuts former owners out."""
         if self._address.mixed and places and self.one_reader_per_partition(group_name):
             with self._errors():
                 self._kept.attach(places, Reader(0, mixed=True), timeout)
 
     def stay(self, partition: str) -> None:
-        """See `KeepsReceivers`."""
+        """See `Hub.stay`."""
         self._kept.stay(partition)
 
     def detach(self, partition: str) -> None:
-        """See `KeepsReceivers`."""
+        """See `Hub.detach`."""
         self._kept.detach(partition)
 
     def offset_of(self, partition: str, sequence_number: int) -> str | None:
@@ -214,19 +214,15 @@ class EventHub:
         return self._offsets.of(partition, sequence_number)
 
     def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
-        """When the first event from each place on was enqueued; see `TellsTimes`.
+        """When the first event from each place on was enqueued; see `Hub.enqueued_times`.
 
         An event that is not a partition's last one has to be received, which the service refuses while the group is
         read with owner levels: `status_group` in the URL names another to look through.
         """
         return first_times(self._address, self._asking.get_partition_properties, starts, timeout)
 
-    def retention(self, timeout: float) -> float | None:
-        """None: a client of the hub is not told."""
-        return None
-
     def learn_offsets(self, places: Mapping[str, int]) -> None:
-        """As `KnowsOffsets` says, in a mixed fleet only: by receiving these events once more, several at once.
+        """See `Hub.learn_offsets`. In a mixed fleet only: by receiving these events once more, several at once.
 
         The receivers say level 0 like all in a mixed fleet, so that one that is kept for the partition is disconnected.
         """

@@ -33,7 +33,7 @@ Describe = Callable[[str], dict[str, Any]]
 def first_times(
     address: EventHubAddress, describe: Describe, starts: Mapping[str, int], timeout: float
 ) -> dict[str, float]:
-    """By partition, the enqueued time of the first event from a number on; see `TellsTimes.enqueued_times`."""
+    """By partition, the enqueued time of the first event from a number on; see `Hub.enqueued_times`."""
     deadline = time.monotonic() + timeout
     looking = dataclasses.replace(address, consumer_group=address.status_group or address.consumer_group)
     asked: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()

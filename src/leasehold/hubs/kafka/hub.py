@@ -27,7 +27,7 @@ from leasehold.backends import say_once, say_unverified
 from leasehold.config import check_number
 from leasehold.errors import LeaseholdError
 from leasehold.hubs.arrow import event_schema
-from leasehold.hubs.base import EVENT_COLUMNS, FirstEvent, HeldBack
+from leasehold.hubs.base import EVENT_COLUMNS, FirstEvent, HeldBack, Hub
 from leasehold.hubs.kafka.admin import group_offsets
 from leasehold.hubs.kafka.chunks import MessageChunk
 from leasehold.hubs.kafka.mirror import Mirror
@@ -69,8 +69,10 @@ class _Process:
         return self.topic.edges([partition])[partition]
 
 
-class KafkaHub:
-    """A topic as a hub: `Hub`, and every protocol beside it but for those of hubs that know their readers."""
+class KafkaHub(Hub):
+    """A topic as a hub: all that `Hub` promises, but for what takes a hub that knows its readers, or names."""
+
+    has_gaps = True
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -126,21 +128,18 @@ class KafkaHub:
         """The number itself: in a topic it is all that names a place. None before the first event."""
         return str(sequence_number) if sequence_number >= 0 else None
 
-    def learn_offsets(self, places: Mapping[str, int]) -> None:
-        """Nothing: each number is known to be its own offset; see `KnowsOffsets`."""
-
     def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
-        """When the first message from each place on was enqueued; see `TellsTimes`."""
+        """When the first message from each place on was enqueued; see `Hub.enqueued_times`."""
         found = self.first_events(starts, timeout)
         return {partition: one.enqueued for partition, one in found.items() if one.enqueued is not None}
 
     def first_events(self, starts: Mapping[str, int], timeout: float) -> dict[str, FirstEvent]:
-        """The first message from each place on, past what compaction and transactions leave empty; see `HasGaps`."""
+        """The first message from each place on, past what compaction and transactions leave empty."""
         found = first_events(self._settings, {int(partition): start for partition, start in starts.items()}, timeout)
         return {str(partition): one for partition, one in found.items()}
 
     def held_back(self, partitions: Sequence[str], timeout: float) -> dict[str, HeldBack]:
-        """What open transactions hold back: all messages from the first one of the oldest of them on; see `HasGaps`."""
+        """What open transactions hold back: all messages from the first one of the oldest of them on."""
         try:
             open_from = self._here.topic.held_back([*map(int, partitions)])
         except LeaseholdError as error:
@@ -170,12 +169,12 @@ class KafkaHub:
     def read_sample(
         self, partition: str, start: int, end: int, *, columns: Sequence[str] = EVENT_COLUMNS
     ) -> Iterator[pa.RecordBatch]:
-        """A few events, without a fetch of those behind them; see `ReadsSamples`."""
+        """A few events, without a fetch of those behind them; see `Hub.read_sample`."""
         schema, rows = event_schema(columns), max(1, end - start)
         return (chunk.arrow(schema) for chunk in self._chunks(partition, start, end, rows, columns, ahead=False))
 
     def read_chunks(self, partition: str, start: int, end: int, *, batch_rows: int = 10_000) -> Iterator[MessageChunk]:
-        """As `read`, and what is made of the events stays open; see `ReadsChunks`."""
+        """As `read`, and what is made of the events stays open; see `Hub.read_chunks`."""
         return self._chunks(partition, start, end, batch_rows, EVENT_COLUMNS)
 
     def send(self, events: Iterable[Event], *, partition: str | None = None) -> int:
@@ -184,7 +183,7 @@ class KafkaHub:
         return self._here.sender.send(events, None if partition is None else self._number(partition), count)
 
     def mirror(self, group_name: str, next_sequence_numbers: Mapping[str, int]) -> None:
-        """Copy progress into the broker's consumer group offsets, if `mirror_offsets=true`; see `ProgressMirror`."""
+        """Copy progress into the broker's consumer group offsets, if `mirror_offsets=true`; see `Hub.mirror`."""
         if self._settings.mirror_offsets:
             self._here.mirror.write(group_name, {int(p): number for p, number in next_sequence_numbers.items()})
 

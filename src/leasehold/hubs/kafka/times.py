@@ -30,7 +30,7 @@ _NO_LIMIT = -1
 def first_events(
     settings: KafkaSettings, starts: Mapping[int, int], timeout: float, *, committed: bool = True
 ) -> dict[int, FirstEvent]:
-    """By partition, the first message at or after an offset, or where the partition ends; see `HasGaps.first_events`.
+    """By partition, the first message at or after an offset, or where the partition ends; see `Hub.first_events`.
 
     Without `committed` a message of an open transaction counts too.
     """
@@ -76,7 +76,7 @@ def _take(consumer: Consumer, message: Message, waiting: dict[int, int], first_e
 
 
 def told_retention(client: Client[AdminClient], settings: KafkaSettings, timeout: float) -> float | None:
-    """What the topic's `cleanup.policy` and `retention.ms` say; see `TellsTimes.retention`."""
+    """What the topic's `cleanup.policy` and `retention.ms` say; see `Hub.retention`."""
     topic = ConfigResource(ResourceType.TOPIC, settings.topic)
     try:
         (asked,) = client.handle.describe_configs([topic], request_timeout=timeout).values()

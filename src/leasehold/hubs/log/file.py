@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from leasehold.database.sqlite import DatabaseFile, primary_code
 from leasehold.errors import ConfigError, HubError, HubUnavailable, Verdict
@@ -36,6 +36,9 @@ from leasehold.hubs.log.format import (
 )
 from leasehold.model import PartitionProperties
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MOST_PARTITIONS = 1_024
 
 _READ_BYTES = 16 << 20
@@ -45,15 +48,6 @@ _VACUUMED_PAGES = 1_024
 
 StoredRow = tuple[int, int, int, bytes | None]
 """First and last sequence number, enqueued time in microseconds, and the payload if it was asked for."""
-
-
-class Payload(Protocol):
-    """What SQLite stores as a BLOB: anything that shows its bytes, such as an Arrow buffer."""
-
-    @property
-    def size(self) -> int: ...
-
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 
 class LogFile:
@@ -143,7 +137,7 @@ class LogFile:
             return {number: self._format.batch(row).enqueued for number, row in asked if row is not None}
 
     def append(
-        self, partition: str, payloads: Sequence[tuple[int, Payload]], now: Callable[[], float]
+        self, partition: str, payloads: Sequence[tuple[int, pa.Buffer]], now: Callable[[], float]
     ) -> tuple[int, int]:
         """Append payloads, each with the number of its events, as one transaction; return `[first, end)`.
 
@@ -157,7 +151,7 @@ class LogFile:
         self,
         connection: sqlite3.Connection,
         partition: str,
-        payloads: Sequence[tuple[int, Payload]],
+        payloads: Sequence[tuple[int, pa.Buffer]],
         now: Callable[[], float],
     ) -> tuple[int, int]:
         """As `append`, within a transaction of the caller's."""

@@ -32,7 +32,7 @@ from leasehold.clock import Clock, SystemClock
 from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError, HubError
 from leasehold.hubs.arrow import event_schema
-from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.hubs.base import EVENT_COLUMNS, Hub
 from leasehold.hubs.log.batches import EventBatches, StoredBatch
 from leasehold.hubs.log.file import LogFile, StoredRow, no_partition
 from leasehold.hubs.log.format import created, damaged_events
@@ -54,7 +54,7 @@ def open_log_hub(url: str, base: Path) -> LogHub:
     return LogHub(local_file_of(url, base, "hub"))
 
 
-class LogHub:
+class LogHub(Hub):
     """A log file as a hub: all that `Hub` promises, and the making, growing and trimming of the log.
 
     `LogHub(path)` opens a log that exists; `LogHub.create(path)` makes one where there is none. `timeout`
@@ -120,12 +120,8 @@ class LogHub:
 
         return resolved(place, position, self.url, since)
 
-    def offset_of(self, partition: str, sequence_number: int) -> str | None:
-        """The number itself: in a log it is all that names a place. None before the first event."""
-        return str(sequence_number) if sequence_number >= 0 else None
-
     def enqueued_times(self, starts: Mapping[str, int], timeout: float) -> dict[str, float]:
-        """When the first event from each place on was enqueued; see `TellsTimes`. Its own time-out bounds the wait."""
+        """See `Hub.enqueued_times`. The file's own time-out bounds the wait."""
         with contextlib.suppress(HubError):
             found = self._file.enqueued_from({int(partition): start for partition, start in starts.items()})
             return {str(number): enqueued / 1e6 for number, enqueued in found.items()}
@@ -189,7 +185,7 @@ class LogHub:
         return sent
 
     def send_once(self, source: str, events: Sequence[tuple[str, Event]], *, remember: float) -> int:
-        """Append events under names that their source gives them, each name once; see `SendsOnce`."""
+        """Append events under names that their source gives them, each name once; see `Hub.send_once`."""
         check_seconds("remember", remember, or_zero=True)
 
         def prepare(new: list[Event]) -> Prepared:

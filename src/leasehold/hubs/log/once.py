@@ -17,10 +17,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from leasehold.hubs.log.file import LogFile, Payload
+import pyarrow as pa
+
+from leasehold.hubs.log.file import LogFile
 from leasehold.model import Event
 
-Prepared = dict[str, list[tuple[int, Payload]]]
+Prepared = dict[str, list[tuple[int, pa.Buffer]]]
 """Payloads by partition, each with the number of its events."""
 
 SCHEMA = (

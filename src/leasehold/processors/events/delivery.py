@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, overload
 from leasehold.backoff import Backoff
 from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError
-from leasehold.hubs.base import EventChunk
+from leasehold.hubs.chunks import EventChunk
 from leasehold.model import EARLIEST, Event
 from leasehold.processors.events.checkpointer import CheckpointPolicy
 from leasehold.processors.events.positions import Start

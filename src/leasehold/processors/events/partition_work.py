@@ -25,7 +25,6 @@ from contextlib import nullcontext
 from functools import partial
 
 from leasehold.errors import LeaseholdError, NotTheOwner, StoreError, UsageError, Verdict, is_waited_out
-from leasehold.hubs.base import KeepsReceivers, offset_of, owner_reads
 from leasehold.hubs.chunks import as_chunks
 from leasehold.model import Event
 from leasehold.notices import Notice
@@ -140,8 +139,7 @@ class PartitionWork:
 
     def begin(self) -> None:
         """Begin to fetch."""
-        if isinstance(self._shared.hub, KeepsReceivers):
-            self._shared.hub.stay(self.partition)
+        self._shared.hub.stay(self.partition)
         self._prefetch.start()
 
     def receive(
@@ -196,7 +194,7 @@ class PartitionWork:
         if self.stop_reason is not None or not self._account.passes(*fetched.gap):
             return None
         last = fetched.gap[1] - 1
-        return ProcessedEvent(last, offset_of(self._shared.hub, self.partition, last))
+        return ProcessedEvent(last, self._shared.hub.offset_of(self.partition, last))
 
     def _record_gap(self, past: ProcessedEvent) -> None:
         """Write a checkpoint behind events that are gone. Raises `unrecordable` after the last try."""
@@ -378,18 +376,18 @@ class PartitionWork:
         return True
 
     def _fetching(self, position: int) -> Prefetch:
-        shared = self._shared
-        owner = owner_reads(shared.hub, shared.group_name)
+        shared, hub = self._shared, self._shared.hub
+        owned = partial(hub.read_as_owner, owner_level=self.owner_level)
         return Prefetch(
             *(self.partition, position, shared, self._changed),
-            read=None if owner is None else as_chunks(partial(owner.read_as_owner, owner_level=self.owner_level)),
+            read=as_chunks(owned) if hub.one_reader_per_partition(shared.group_name) else hub.read_chunks,
             lost=self._lose,
             ended=self._detach_if_closed,
         )
 
     def _detach_if_closed(self) -> None:
         """A receiver closes with its work: where that has ended, and where what was fetched for it has."""
-        if self.closed and isinstance(self._shared.hub, KeepsReceivers):
+        if self.closed:
             self._shared.hub.detach(self.partition)
 
     def _lose(self, error: NotTheOwner) -> None:

@@ -24,8 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from leasehold.errors import DataLoss, EndWentBack, HubUnavailable, NotTheOwner
-from leasehold.hubs.base import EventChunk
-from leasehold.hubs.chunks import ReadChunks, chunk_reads
+from leasehold.hubs.chunks import EventChunk, ReadChunks
 from leasehold.model import PartitionProperties
 from leasehold.notices import EventsLost, EventsReceived
 from leasehold.processors.events.shared import SharedByPartitions
@@ -43,7 +42,7 @@ class Prefetch:
         shared: SharedByPartitions,
         changed: threading.Condition,
         *,
-        read: ReadChunks | None = None,
+        read: ReadChunks,
         lost: Callable[[NotTheOwner], None] = lambda error: None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
@@ -62,7 +61,7 @@ class Prefetch:
         self._notices = shared.manager.notices
         self._clock = shared.clock
         self._report = shared.report
-        self._read = read or chunk_reads(shared.hub)
+        self._read = read
         self._lost = lost
         self._ended = ended
         self._chunks: deque[EventChunk] = deque()

@@ -30,7 +30,7 @@ from azure.servicebus.exceptions import (
 )
 
 from leasehold.errors import QueueError, QueueUnavailable, Verdict
-from leasehold.queues.base import NewMessage, QueueMessage
+from leasehold.queues.base import NewMessage, Queue, QueueMessage
 from leasehold.queues.locks import SHORTEST
 from leasehold.queues.service_bus.lock_checks import service_decides
 from leasehold.queues.service_bus.prompt import ABANDONED, COMPLETED, announce, has_some
@@ -62,8 +62,10 @@ def open_service_bus_queue(url: str, base: Path) -> ServiceBusQueue:
     return ServiceBusQueue(read_url(url))
 
 
-class ServiceBusQueue:
+class ServiceBusQueue(Queue):
     """One queue or subscription; with `dead`, its dead letters."""
+
+    takes_messages = True
 
     def __init__(self, address: QueueAddress, *, dead: bool = False) -> None:
         self._address, self._dead = address, dead
@@ -192,7 +194,7 @@ class ServiceBusQueue:
                     raise QueueError(f"message {each.sequence_number} cannot be sent as it was: {error}") from error
 
     def send(self, messages: Sequence[NewMessage]) -> None:
-        """See `SendsMessages`. A key is the session's id where the queue requires sessions, else the partition key."""
+        """See `Queue.send`. A key is the session's id where the queue requires sessions, else the partition key."""
         with self._told(), self._sender() as sender:
             send_all(sender, messages, sessions=self._address.sessions, shown=self.url)
 

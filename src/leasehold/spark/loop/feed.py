@@ -27,7 +27,6 @@ from dataclasses import replace
 
 from leasehold.backoff import Backoff
 from leasehold.errors import StoreError
-from leasehold.hubs.base import owner_reads
 from leasehold.model import EventRange, PartitionProperties
 from leasehold.notices import EventsLost
 from leasehold.spark.loop.orders import Order
@@ -149,7 +148,7 @@ class Feed:
         pieces = [ReadRange(one.partition, one.begin, one.end, one.owner_level) for one in ranges]
         total = sum(map(len, pieces))
         at_least = max(self._options.min_partitions, min(cores, -(-total // SMALL_TASK)))
-        one_reader = owner_reads(self._share.hub, self._options.consumer_group) is not None
+        one_reader = self._share.hub.one_reader_per_partition(self._options.consumer_group)
         tasks = pack(pieces, events_per_task=self._options.events_per_task, at_least=at_least, cut=not one_reader)
         known = {one.partition: self._mean[one.partition] for one in ranges if one.partition in self._mean}
         tasks = tasks or [()]  # of a batch without events one task says that it has read nothing

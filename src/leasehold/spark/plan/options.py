@@ -15,7 +15,7 @@ from leasehold.backends import masked
 from leasehold.combinations import Combination, check, place_at
 from leasehold.config import OwnershipSettings
 from leasehold.errors import ConfigError
-from leasehold.hubs.base import EVENT_COLUMNS, Hub, owner_reads
+from leasehold.hubs.base import EVENT_COLUMNS, Hub
 from leasehold.listening import Address
 from leasehold.model import EARLIEST, LATEST, Positions
 from leasehold.settings.kinds import Read
@@ -137,7 +137,7 @@ def check_stores(options: SourceOptions, named: Callable[[str], str] = option_na
 
 def check_tasks(options: SourceOptions, hub: Hub, group_name: str) -> None:
     """Refuse more tasks for a batch than the hub allows for this group. Asks it only if there may be something."""
-    if options.min_partitions > 1 and owner_reads(hub, group_name) is not None:
+    if options.min_partitions > 1 and hub.one_reader_per_partition(group_name):
         least, most = options.min_partitions, len(hub.partition_ids())
         anywhere = place_at("")
         with naming(option_name):

@@ -22,7 +22,6 @@ import pyarrow as pa
 from leasehold.combinations import is_mixed
 from leasehold.errors import DataLoss, EndWentBack, HubError, ReaderDisconnected, Verdict
 from leasehold.hubs import Hub, open_hub
-from leasehold.hubs.base import owner_reads
 from leasehold.model import Checkpoint, Ownership
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.options import SourceOptions, require_stores
@@ -159,10 +158,9 @@ def owned_batches(
     hub: Hub, range_: ReadRange, columns: Sequence[str], batch_rows: int, read_for: ReadFor | None
 ) -> Iterator[pa.RecordBatch]:
     """The events of a range, read as the partition's owner where the hub tells owners apart."""
-    owner = None if read_for is None else owner_reads(hub, read_for.consumer_group)
-    if owner is None:
+    if read_for is None or not hub.one_reader_per_partition(read_for.consumer_group):
         return hub.read(range_.partition, range_.start, range_.end, columns=columns, batch_rows=batch_rows)
-    return owner.read_as_owner(
+    return hub.read_as_owner(
         range_.partition, range_.start, range_.end, range_.owner_level, columns=columns, batch_rows=batch_rows
     )
 

@@ -25,7 +25,6 @@ from leasehold.balancing.hand_over import HandOverStep, owner_step
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import HubError, LeaseholdError, MissingDependency, SinkError, StoreError, Verdict, is_waited_out
 from leasehold.hubs import open_hub
-from leasehold.hubs.base import learn_offsets, offset_of
 from leasehold.listening import Address
 from leasehold.model import BEFORE_FIRST, Checkpoint, OwnerId, PartitionProperties
 from leasehold.notices import Notices
@@ -197,8 +196,8 @@ class Share:
             self._note_written(due)
             return True
         # The events were read by tasks, and there is no way from them to here.
-        learn_offsets(
-            self.hub, {one.partition: one.end - 1 for one in due if self.trusts(one.partition, one.owner_level)}
+        self.hub.learn_offsets(
+            {one.partition: one.end - 1 for one in due if self.trusts(one.partition, one.owner_level)}
         )
         try:
             self.manager.update_checkpoints([self._checkpoint(one) for one in due], also_lapsed=True)
@@ -302,6 +301,6 @@ class Share:
         last = done.end - 1
         number, at = self._times.get(done.partition, (BEFORE_FIRST, 0.0))
         return Checkpoint(
-            *(self.group, done.partition, last, done.owner_level, offset_of(self.hub, done.partition, last)),
+            *(self.group, done.partition, last, done.owner_level, self.hub.offset_of(done.partition, last)),
             enqueued_time=at if done.start <= number <= last else done.enqueued,
         )

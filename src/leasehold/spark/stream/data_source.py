@@ -36,7 +36,6 @@ from pyspark.sql.types import (
 
 from leasehold.errors import ConfigError, DataLoss
 from leasehold.hubs import Hub, open_hub
-from leasehold.hubs.base import owner_reads
 from leasehold.model import EARLIEST, PartitionProperties, PositionKind, Positions
 from leasehold.signal_handlers import handle
 from leasehold.spark.plan.offsets import ReadRange, decode, encode, pack
@@ -232,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @said_plainly
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         hub = self._running().hub
-        one_reader = owner_reads(hub, self._options.consumer_group) is not None
+        one_reader = hub.one_reader_per_partition(self._options.consumer_group)
         return _tasks(decode(end, hub.identity), self._options, hub.identity, cut=not one_reader)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

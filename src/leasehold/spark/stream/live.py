@@ -27,7 +27,6 @@ from typing import Any
 
 from leasehold.combinations import is_mixed
 from leasehold.errors import LeaseholdError
-from leasehold.hubs.base import owner_reads
 from leasehold.model import PartitionProperties
 from leasehold.notices import BatchDone, EventsLost
 from leasehold.spark.plan.offsets import Plan, Plannable, ReadRange, Weights, data_loss, next_waited, plan
@@ -56,7 +55,7 @@ class LiveStream:
             table=self._tables,
         )
         self.hub, self.manager, self._clock = self._share.hub, self._share.manager, self._share.clock
-        one_reader = owner_reads(self.hub, options.consumer_group) is not None
+        one_reader = self.hub.one_reader_per_partition(options.consumer_group)
         self._scales = Scales(self.hub, options.columns, one_reader=one_reader)
         self._properties: Mapping[str, PartitionProperties] = {}
         self._position: dict[str, int] = {}

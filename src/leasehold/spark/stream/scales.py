@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leasehold.errors import LeaseholdError
-from leasehold.hubs.base import Hub, ReadsSamples
+from leasehold.hubs.base import Hub
 from leasehold.model import PartitionProperties
 from leasehold.spark.plan.offsets import ReadRange
 
@@ -59,7 +59,7 @@ class Scales:
         size = count = 0
         try:
             for begin, end in places:
-                for batch in self._read(range_.partition, begin, end, columns):
+                for batch in self._hub.read_sample(range_.partition, begin, end, columns=columns):
                     size, count = size + batch.select(self._columns).nbytes, count + batch.num_rows
                     self._note_last(range_, batch)
         except LeaseholdError as error:
@@ -87,17 +87,12 @@ class Scales:
         if known[0] != range_.end and due and not self._one_reader:
             self._looked[range_.partition] = now
             try:
-                for batch in self._read(range_.partition, range_.end - 1, range_.end, _PLACE):
+                for batch in self._hub.read_sample(range_.partition, range_.end - 1, range_.end, columns=_PLACE):
                     self._note_last(range_, batch)
             except LeaseholdError as error:
                 logger.debug("partition %s does not tell when its last event was enqueued: %s", range_.partition, error)
             known = self._last.get(range_.partition, known)
         return known[1] if known[0] == range_.end else None
-
-    def _read(self, partition: str, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        if isinstance(self._hub, ReadsSamples):
-            return self._hub.read_sample(partition, start, end, columns=columns)
-        return self._hub.read(partition, start, end, columns=columns, batch_rows=SAMPLE)
 
     def _note_last(self, range_: ReadRange, batch: pa.RecordBatch) -> None:
         """Note the last of some events of a range; what was read up to its end is the last one that there is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from leasehold.hubs.base import EVENT_COLUMNS
+from leasehold.hubs.base import EVENT_COLUMNS, Hub
 from leasehold.model import ConsumerGroup, Event, EventPosition, PartitionProperties, PositionKind
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 GROUP = ConsumerGroup("simulation", "hub")
 
 
-class SimulatedHub:
+class SimulatedHub(Hub):
     """Partitions that all get `rate` events a second, until `stopped`."""
 
     url = "simulated://hub"

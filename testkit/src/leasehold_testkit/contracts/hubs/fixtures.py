@@ -35,6 +35,11 @@ def range_of(hub: Hub, partition: str) -> tuple[int, int]:
     return place.begin, place.end
 
 
+def overrides(hub: Hub, name: str) -> bool:
+    """Whether the hub has a method of its own in place of this default of `Hub`."""
+    return getattr(type(hub), name) is not getattr(Hub, name)
+
+
 class HubFixtures:
     """See `leasehold_testkit.contracts.hubs` for which to override."""
 

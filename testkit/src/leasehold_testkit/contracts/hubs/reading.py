@@ -10,8 +10,7 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.arrow_events import events_of
-from leasehold.hubs.base import EVENT_COLUMNS, Hub, KnowsOffsets
-from leasehold.hubs.chunks import chunk_reads
+from leasehold.hubs.base import EVENT_COLUMNS, Hub
 from leasehold.model import Event
 from leasehold_testkit.contracts.hubs.fixtures import HubFixtures, numbered, range_of, rows_of
 
@@ -59,8 +58,6 @@ class HubReading(HubFixtures):
         assert [row["body"] for batch in batches for row in batch.to_pylist()] == [b"%d" % n for n in range(30)]
 
     def test_an_offset_that_is_known_is_the_events_own(self, hub: Hub) -> None:
-        if not isinstance(hub, KnowsOffsets):
-            return
         assert hub.offset_of("1", -1) is None
         hub.send(numbered(4), partition="1")
         hub.partition_properties()
@@ -104,7 +101,7 @@ class HubReading(HubFixtures):
         hub.send(_kinds_of_events(), partition="1")
         place = range_of(hub, "1")
         rows = pa.Table.from_batches(hub.read("1", *place))
-        chunks = list(chunk_reads(hub)("1", *place, batch_rows=batch_rows))
+        chunks = list(hub.read_chunks("1", *place, batch_rows=batch_rows))
         assert all(0 < len(chunk) <= batch_rows for chunk in chunks)
         assert pa.Table.from_batches([chunk.arrow() for chunk in chunks]) == rows
         found = [event for chunk in chunks for event in chunk.events()]
@@ -117,13 +114,13 @@ class HubReading(HubFixtures):
 
     def test_a_chunk_tells_about_how_large_it_is(self, hub: Hub) -> None:
         hub.send([Event(b"x" * 1_000)] * 5, partition="1")
-        sizes = [chunk.nbytes for chunk in chunk_reads(hub)("1", *range_of(hub, "1"), batch_rows=4)]
+        sizes = [chunk.nbytes for chunk in hub.read_chunks("1", *range_of(hub, "1"), batch_rows=4)]
         assert 5_000 <= sum(sizes) < 10_000
         assert sizes[0] > 2 * sizes[-1]
 
     def test_a_part_of_a_chunk_is_a_chunk(self, hub: Hub) -> None:
         hub.send(_kinds_of_events(), partition="1")
-        (whole,) = chunk_reads(hub)("1", *range_of(hub, "1"))
+        (whole,) = hub.read_chunks("1", *range_of(hub, "1"))
         for start, stop in ((0, 1), (1, 4), (len(whole) - 1, len(whole)), (0, len(whole))):
             part = whole.part(start, stop)
             events = whole.events()[start:stop]
@@ -136,7 +133,7 @@ class HubReading(HubFixtures):
     def test_chunks_of_a_range_without_events(self, hub: Hub) -> None:
         hub.send(numbered(3), partition="1")
         begin, end = range_of(hub, "1")
-        assert list(chunk_reads(hub)("1", begin, begin)) == list(chunk_reads(hub)("1", end, end)) == []
+        assert list(hub.read_chunks("1", begin, begin)) == list(hub.read_chunks("1", end, end)) == []
 
 
 def _kinds_of_events() -> list[Event]:
