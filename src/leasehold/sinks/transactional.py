@@ -66,7 +66,7 @@ class TransactionalSink(ABC, Generic[T]):
         self.spec = spec
         self._where = where
         self._clock = clock or SystemClock()
-        self._memory = SinkMemory(spec, where, self.features, self._clock)
+        self._memory = SinkMemory(spec, where, self.features)
         self._untimely_said = False
         self._none_whole = False  # as far as this object knows: then a batch of nothing has nothing to say
         self._fitted: pa.Schema | None = None  # the schema of the last batch that was applied
@@ -105,7 +105,7 @@ class TransactionalSink(ABC, Generic[T]):
             try:
                 with self._transaction() as transaction:
                     known = judged if level_of else None
-                    open_ = OpenBatch(self._memory, transaction, batch, arrangement, known, each_row)
+                    open_ = OpenBatch(self._memory, transaction, batch, arrangement, known, each_row, self._clock.wall)
                     result = steps.run(open_)
                 self._note(transaction, open_.identity)
             except EachRowNeeded:

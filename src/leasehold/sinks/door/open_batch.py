@@ -6,13 +6,12 @@ Does nothing by itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pyarrow as pa
 
-from leasehold.clock import Clock
 from leasehold.sinks.base import Features
 from leasehold.sinks.beside.set_aside.retrying import Choice
 from leasehold.sinks.beside.skipping.passing import NotesToPass
@@ -73,7 +72,6 @@ class SinkMemory:
     spec: TableSpec
     where: str
     features: Features
-    clock: Clock
     identity: str | None = None
     seen: SeenMarks = field(default_factory=SeenMarks)
     noted: NotesToPass = field(default_factory=NotesToPass)
@@ -85,7 +83,8 @@ class OpenBatch:
 
     judged      refused ranges that are known to be zombies'; None: nobody can be asked
     each_row    whether rows have to be written one after the other
-    now         the time once the locks are held, in seconds since 1970
+    wall        the time now, in seconds since 1970
+    now         the time once the locks are held
     stored      the watermarks from before the batch, of all partitions of its hubs
     plan        what the fence lets through, with the watermarks that the batch leaves
     kept        the rows that are to be written
@@ -101,6 +100,7 @@ class OpenBatch:
     arrangement: Arrangement
     judged: Collection[Range] | None
     each_row: bool
+    wall: Callable[[], float]
     now: float = 0.0
     stored: Mapping[Lane, Watermark] = field(default_factory=dict)
     plan: FencePlan = field(default_factory=lambda: FencePlan((), (), {}))
@@ -121,4 +121,4 @@ class OpenBatch:
 
     def lock_taken(self) -> None:
         """Note the time at which the locks are held: it is not before what was committed meanwhile."""
-        self.now = self.sink.clock.wall()
+        self.now = self.wall()
