@@ -68,6 +68,21 @@ def test_what_is_resubmitted_is_a_message_as_it_was_first(server: ServiceBusServ
     assert found["m0"].sequence_number == 5
 
 
+def test_a_mended_body_is_sent_in_place_of_the_dead_letters_own(server: ServiceBusServer, dead: str) -> None:
+    ran = CliRunner().invoke(app, ["dead-letters", "export", dead, "--reason-has", "NoAmount"])
+    first, second = map(json.loads, ran.stdout.splitlines())
+    first["body"] = '{"amount": 5}'
+    lines = [json.dumps(line) for line in (first, second, second | {"sequenceNumber": 99})]
+    words = ["aside", "retry", dead, "--from", "-", "--json"]
+    said = json.loads(CliRunner().invoke(app, words, input="\n".join(lines)).stdout)
+    assert (said["resubmitted"], [one["sequenceNumber"] for one in said["left"]]) == (2, [99])
+    assert (server.count("orders"), server.count("orders", dead=True)) == (3, 1)
+    with closing(open_queue(dead)) as queue:
+        found = {message.message_id: message for message in received(queue, 3)}
+    assert (found["m0"].body, found["m0"].properties) == (b'{"amount": 5}', {"n": "0"})
+    assert found["m1"].body == b"body 1"
+
+
 ONCE = {
     "a queue": "once",
     "a queue with sessions": "once-sessions?sessions=true",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.operations.aside.contract import EntryFilter, Left
 from leasehold.operations.aside.exported import line_of, read_lines
-from leasehold.operations.aside.rejected import RejectedAside, rejected_rows_of
+from leasehold.operations.aside.rejected import IS_A_ROW, RejectedAside, rejected_rows_of
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.sinks import open_sink
 from leasehold.sinks.beside.set_aside.contract import RejectedRow, RetryResult, Selection
@@ -144,6 +145,34 @@ def test_what_the_hub_has_removed_is_made_of_what_the_table_keeps(place: Place) 
     assert done == Retried(RetryResult(applied=1), ())
     micros = sent.column("enqueuedTime").cast("int64")[0].as_py()
     assert place.rows() == [("a", micros + 1), ("b", 1)]
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_mended_body_goes_through_the_transform_in_place_of_its_own(place: Place, removed: bool) -> None:
+    """Of what the table keeps, or of what the hub has; behind later events of its key, and rejected by its own body."""
+    place.fill(body("a", '"x1"'), body("b", '"x2"'), body("c", '"x3"'), body("a", 7))
+    file = place.file(n="CAST(n AS BIGINT)" if removed else "CAST(n AS BIGINT) + 0 * length(properties['p'])")
+    lines = [json.loads(line) for line in place.export(file)]
+    for line, number in zip(lines, ("1", "2", '"x9"'), strict=True):
+        line["body"] = body(json.loads(line["body"])["id"], number)
+    if removed:
+        place.hub.retain(max_bytes=0)
+    done = place.retry(file, mended=[json.dumps(line) for line in lines])
+    assert done == Retried(RetryResult(applied=1, superseded=1, rejected=1), ())
+    assert place.rows() == [("a", 7), ("b", 2)]
+    (kept,) = place.rejected(file)
+    assert kept.body == body("c", '"x3"').encode(), "what is rejected again has the body that it came with"
+    again = place.retry(file, mended=[json.dumps(line) for line in lines])
+    assert (again.result, len(again.left)) == (RetryResult(), 3), "it was set aside anew"
+
+
+def test_a_row_that_the_transform_has_made_has_no_body_to_mend(place: Place) -> None:
+    place.fill(body("a", -1), body("b", 2), made=MADE)
+    file = place.file()
+    (line,) = map(json.loads, place.export(file))
+    done = place.retry(file, mended=[json.dumps(line | {"body": body("a", 1)})])
+    assert (done.result, [one.why for one in done.left]) == (RetryResult(), [IS_A_ROW])
+    assert place.rows() == [("b", 2)]
 
 
 MADE = "CREATE TABLE events (id TEXT NOT NULL PRIMARY KEY, n INTEGER CHECK (n > 0))"

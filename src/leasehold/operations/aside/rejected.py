@@ -150,13 +150,12 @@ class RejectedAside(Aside):
         left: list[Left] = []
         by_event = groupby(self.taken(choice, file, left), key=lambda entry: entry.kept.event)
         some: Iterator[list[Entry]] = (list(entries) for _, entries in by_event)
-        if (first := next(some, None)) is None:
-            return Done(asdict(RetryResult()), left)  # without a start of Spark
-        some = chain([first], some)
         if self._pipeline.sink.handler is not None:
             return Done(asdict(self._parked_again(some, left)), left)
+        if (first := next(some, None)) is None:
+            return Done(asdict(RetryResult()), left)  # without a start of Spark
         with self._transform(self._pipeline) as recompute:
-            return Done(asdict(tried_again(self._rows, some, recompute, left, say)), left)
+            return Done(asdict(tried_again(self._rows, chain([first], some), recompute, left, say)), left)
 
     def _parked_again(self, events: Iterable[list[Entry]], untouched: list[Left]) -> ParkedAgain:
         keys_of, called_only = key_reader(self._pipeline), is_transformed(self._pipeline)
