@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -149,10 +150,11 @@ def list_(request: Request, limit: int, output: Output) -> None:
         for aside, survey in found:
             none = f"{aside.where} has no {'such ' if request.some else ''}{aside.noun}"
             said.append(f"{counted(survey.total, aside.noun)} of {aside.where}" if survey.total else none)
-            said[-1] += f", the first {limit} are listed" if survey.total > limit and request.kind else ""
+            said[-1] += f", the first {limit} are listed" if survey.total > limit and len(found) == 1 else ""
             for group in survey.groups[:limit]:
                 times = {"first": utc(group.first), "last": utc(group.last), "example": group.example}
-                reasons.append({"kind": aside.kind, "reason": group.reason, "count": group.number, **times})
+                kind = {"kind": aside.kind} if len(asides) > 1 else {}
+                reasons.append({**kind, "reason": group.reason, "count": group.number, **times})
             if len(found) == 1:
                 tables.append(_table(_camel(aside.kind), [entry.record for entry in survey.entries]))
             for key, words, records in aside.beside():
@@ -167,7 +169,7 @@ def show(request: Request, output: Output) -> None:
     """Show entries whole: reason, body, and what else there is of them. At most 100."""
     choice = request.choice()
     with ExitStack() as close:
-        entries = request.one(close).survey(choice, SHOWN).entries
+        entries = list(islice(request.one(close).chosen(choice), SHOWN))
     for entry in entries:
         there = [(key, value) for key, value in entry.record.items() if value not in (None, "", "{}", {})]
         lines = [f"{_title(key).lower()}: {_whole(value)}" for key, value in there if key != "bodyEncoding"]
@@ -234,8 +236,8 @@ def _change(
             done = change(aside, choice, file)
             counts, left = done.counts, [*done.left]
             first, *rest = counts
-            said = [f"{counted(counts[first], aside.noun)} {WORDS[first]}"]
-            said += [f"{counts[name]:,} {WORDS[name]}" for name in rest if counts[name]]
+            said = [f"{counted(counts[first], aside.noun)} {WORDS.get(first, first)}"]
+            said += [f"{counts[name]:,} {WORDS.get(name, name)}" for name in rest if counts[name]]
     said += [f"{len(left):,} left as they are"] if left else []
     records = [
         {"hub": one.hub, "partition": one.partition, "sequenceNumber": one.number, "why": one.why} for one in left
@@ -286,7 +288,7 @@ CHOOSING = (
 )
 ALL = click.option("--all", "everything", is_flag=True, help="All of the kind.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say how many are chosen, and change nothing.")
-FILE = click.File(encoding="utf-8")
+FILE = click.File(encoding="utf-8", errors="surrogateescape")
 FROM = click.option(
     "--from", "source", type=FILE, metavar="FILE", help="Those of this file, with its bodies; - is stdin."
 )

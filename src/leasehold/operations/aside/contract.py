@@ -153,9 +153,6 @@ class Aside(ABC):
         """Remove the entries for good."""
         raise UsageError(f"a {self.noun} cannot be dropped")
 
-    def close(self) -> None:  # noqa: B027 - most have nothing open
-        """Let go what is open."""
-
     def chosen(self, choice: EntryFilter) -> Iterator[Entry]:
         """The entries of a choice."""
         about = self._about(choice.key) if choice.key else None
@@ -223,11 +220,10 @@ def seconds_of(text: object) -> float:
 
 def parse_event(text: str) -> tuple[str, int]:
     """`PARTITION:SEQUENCE_NUMBER` as its two parts. Raises `ConfigError`."""
-    partition, colon, number = text.rpartition(":")
-    if not (colon and partition and _is_number(number)):
-        raise ConfigError(
-            "--event", text, "an event is PARTITION:SEQUENCE_NUMBER", "For example 3:1042, as the list has it"
-        )
+    partition, _, number = text.rpartition(":")
+    if not (partition and _is_number(number)):
+        rule = "an event is PARTITION:SEQUENCE_NUMBER"
+        raise ConfigError("--event", text, rule, "For example 3:1042, as the list has it")
     return partition, int(number)
 
 

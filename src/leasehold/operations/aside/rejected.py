@@ -161,7 +161,7 @@ class RejectedAside(Aside):
         keys_of, called_only = key_reader(self._pipeline), is_transformed(self._pipeline)
         result = ParkedAgain()
         for some in pieces(entry for entries in events for entry in entries):
-            bodies = [entry.mended or body_as_bytes(entry.body) or b"" for entry in some]
+            bodies = [body_as_bytes(entry.body if entry.mended is None else entry.mended) or b"" for entry in some]
             again: list[tuple[RejectedRow, ParkedEvent]] = []
             for entry, body, key in zip(some, bodies, keys_of(bodies), strict=True):
                 row, source = entry.kept, _source(entry.kept)
