@@ -15,9 +15,11 @@ import os
 import select
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
 
 LONGEST = 2_000
 """Characters of a text of others that are shown to people, unless they ask for the whole of it."""
+_LAST = 253_402_300_799.0  # seconds since 1970 at the end of the year 9999
 
 
 def printable(text: str) -> str:
@@ -46,6 +48,11 @@ def counted(count: int, what: str) -> str:
     """This many of something that takes an s, or es, in the plural: `1 batch`, `2,000 batches`."""
     plural = "es" if what.endswith(("ch", "s", "x")) else "s"
     return f"{count:,} {what}{'' if count == 1 else plural}"
+
+
+def utc(seconds: float) -> str:
+    """A time since 1970 as ISO 8601 text in UTC, to the millisecond, and no later than calendars go."""
+    return datetime.fromtimestamp(min(seconds, _LAST), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def text_of(value: object) -> str:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
-from leasehold.operations import refused
+from leasehold.operations.aside import refused
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.rules.emitted import EmittedEvent
@@ -66,21 +66,25 @@ def test_events_are_listed_with_and_without_the_word(place: Path, monkeypatch: p
     assert (rows[0]["emittedAt"], rows[0]["properties"]) == ("1970-01-01T00:16:40.000Z", {"at": "1"})
     assert (rows[3]["body"], rows[3]["properties"]) == ("", {}), "somebody else has written it"
     assert "the first 1 are listed" in invoke(place, "", "--limit", "1").stdout
-    assert "no such event is refused" in invoke(place, "", "--number", "9").stdout
+    assert "no such refused event" in invoke(place, "", "--event", "9").stdout
     assert "see `leasehold outbox`" in CliRunner().invoke(app, ["status", str(place / "flights.toml")]).stdout
 
 
 def test_events_are_sent_again_or_dropped(place: Path) -> None:
     first, second, *_ = [row["number"] for row in invoke.document(place, "")["refused"]]
+
+    def document(word: str, *options: str) -> object:
+        return invoke.document(place, word, *options)
+
     for word in ("retry", "drop"):
-        for wrong in ([], ["--all", "--number", "1"]):
+        for wrong in ([], ["--all", "--event", "1"]):
             assert "say either which events" in invoke(place, word, *wrong).stderr
         done = "retried" if word == "retry" else "dropped"
-        assert invoke.document(place, word, "--number", str(first - 1)) == {done: 0}
-    assert invoke.document(place, "drop", "--number", str(first), "--number", str(second)) == {"dropped": 2}
-    assert invoke.document(place, "retry", "--reason-has", ": 3") == {"retried": 1}
-    assert invoke.document(place, "drop", "--all") == {"dropped": 1}
-    assert "nothing in the outbox is refused" in invoke(place, "").stdout
+        assert document(word, "--event", str(first - 1)) == {done: 0, "left": []}
+    assert document("drop", "--event", str(first), "--event", str(second)) == {"dropped": 2, "left": []}
+    assert document("retry", "--reason-has", ": 3") == {"retried": 1, "left": []}
+    assert document("drop", "--all") == {"dropped": 1, "left": []}
+    assert "flights has no refused event" in invoke(place, "").stdout
     found = json.loads(CliRunner().invoke(app, ["status", str(place / "flights.toml"), "--json"]).stdout)
     assert (found["outbox"], found["refusedInOutbox"]) == (2, 0)
 
@@ -88,5 +92,5 @@ def test_events_are_sent_again_or_dropped(place: Path) -> None:
 def test_a_table_without_an_outbox_has_nothing_refused(place: Path) -> None:
     with closing(sqlite3.connect(place / "entities.db")) as connection:
         connection.execute("DROP TABLE leasehold_outbox")
-    assert "nothing in the outbox is refused" in invoke(place, "").stdout
-    assert invoke.document(place, "drop", "--all") == {"dropped": 0}
+    assert "flights has no refused event" in invoke(place, "").stdout
+    assert invoke.document(place, "drop", "--all") == {"dropped": 0, "left": []}

@@ -98,7 +98,7 @@ def test_an_event_is_dropped_with_the_token_and_left_alone_without(place: Place,
     assert served.ask("/actions/flights", "POST", "x" * 100_000, Origin=here, **KNOWN)[0] == 400
     assert (rejected(), place.dropped()) == (1, [])
     status, _, told = served.ask("/actions/flights", "POST", wish, Origin=here, **KNOWN)
-    assert (status, json.loads(told)) == (200, {"result": {"dropped": 1}})
+    assert (status, json.loads(told)) == (200, {"result": {"dropped": 1, "left": []}})
     until(lambda: rejected() == 0, "the end of the row")
     [dropped] = place.dropped()
     assert (dropped.event.sequence_number, dropped.dropped_for) == (2, "a test")
@@ -111,7 +111,7 @@ def test_a_parked_event_is_to_be_tried_at_once_by_whoever_has_the_token(place: P
     assert served.ask("/actions/flights", "POST", wish, Origin=here)[0] == 401
     assert [row.event.next_at for row in place.parked()] == [9e9]
     status, _, told = served.ask("/actions/flights", "POST", wish, Origin=here, **KNOWN)
-    assert (status, json.loads(told)) == (200, {"result": {"retried": 1}})
+    assert (status, json.loads(told)) == (200, {"result": {"retried": 1, "left": []}})
     assert [row.event.next_at for row in place.parked()] == [0]
 
     def following() -> float:

@@ -28,6 +28,7 @@ RUN_BY = {
     ("watching.md", "--allow-actions"): "test_metrics_and_dashboard_are_served",
     ("when-something-fails.md", "leasehold rejected flights.toml"): "test_the_first_three_minutes",
     ("pipelines.md", "leasehold skip flights.toml"): "test_an_event_is_skipped",
+    ("pipelines.md", "leasehold aside export flights.toml"): "test_bodies_are_mended",
 }
 """Blocks that a test here runs, by its name."""
 

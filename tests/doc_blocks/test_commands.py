@@ -127,6 +127,11 @@ def test_an_event_is_skipped(pipelines: Scene) -> None:
     assert f"event 0 of partition {partition} will be skipped" in pipelines.printed
 
 
+def test_bodies_are_mended(pipelines: Scene) -> None:
+    run(pipelines, "pipelines.md", "leasehold aside export flights.toml")
+    assert "0 rejected rows applied" in pipelines.printed
+
+
 @pytest.mark.more
 def test_the_first_three_minutes(pipelines: Scene) -> None:
     pipelines.instead["leasehold check flights.toml"] = "leasehold check flights.toml --no-spark"
@@ -227,7 +232,7 @@ def test_a_queue_is_drained_and_its_dead_letters_looked_after(servers: Scene) ->
                 why = "another reason" if left else "no amount"
                 left.append(message.sequence_number)
                 receiver.dead_letter_message(message, reason="Rejected", error_description=why)
-    servers.instead["--message 42"] = f"--message {left[-1]}"
+    servers.instead["--event 42"] = f"--event {left[-1]}"
     run(servers, "queues.md", "leasehold dead-letters resubmit")
     servers.shell(servers.put("leasehold dead-letters servicebus://shop.servicebus.windows.net/orders"))
     assert "has no dead letters" in servers.printed

@@ -41,7 +41,7 @@ def test_retry_beside_an_instance(new_fleet: Callable[..., Fleet]) -> None:
     said = subprocess.run(words, cwd=fleet.folder, capture_output=True, text=True, timeout=200, check=False)
     assert said.returncode == 0, said.stderr[-2000:]
     told = json.loads(said.stdout)
-    assert (told["applied"], told["rejected"], told["lost"]) == (bad, 0, [])
+    assert (told["applied"], told["rejected"], told["left"]) == (bad, 0, [])
     assert count(query) == 0
     assert count("SELECT count(*) FROM entities WHERE n = -1 AND id = 'bad'") == bad
     fleet.send(10)

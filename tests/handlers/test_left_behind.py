@@ -22,7 +22,7 @@ from leasehold.handlers.parking import left_behind
 from leasehold.handlers.parking.left_behind import UNTOUCHED, LeftBehind, concerns
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
-from leasehold.operations.left_parked import left_of, try_left
+from leasehold.operations.aside.left_parked import try_left
 from leasehold.processors.events import Handlers
 from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.features import PARKING, require
@@ -244,13 +244,15 @@ def test_a_person_tries_what_can_be_applied_whatever_else_is_chosen(bench: Bench
     bench.fails = set()
     bench.give(new, "new", "0", 0, "a")
     bench.clock.advance(2)
-    parked, chosen = require(new.sink, PARKING, "a test"), Selection()
-    found = try_left(new, parked, chosen, left_of(parked, chosen, "new"))
+    parked = require(new.sink, PARKING, "a test")
+    left = [row.id for row in parked.parked_rows(Selection(), 9) if row.id.hub != "new"]
+    still = try_left(new, parked, left)
+    refused = {row.id.hub: why for row, why in still}
     assert ("another", "0", 0) in bench.parked()
     assert bench.seen()["b"] == "old0"
-    assert "partition 0 of hub another" in found.refused[0]
-    assert (bench.seen()["a"], found.still_parked) == (("old0", 1) if spread else ("new0", 2))
-    assert spread or "the entity account = 'a'" in found.refused[1]
+    assert "partition 0 of hub another" in refused["another"]
+    assert (bench.seen()["a"], len(still)) == (("old0", 1) if spread else ("new0", 2))
+    assert spread or "the entity account = 'a'" in refused["old"]
 
 
 def test_entities_that_are_not_left_are_computed_as_ever(bench: Bench) -> None:
@@ -388,6 +390,7 @@ def test_parked_retry_reaches_the_events_of_a_log_that_was_made_anew_and_a_table
     LogHub.create(tmp_path / "log.db", partitions=2).close()
     result = CliRunner().invoke(app, ["parked", "retry", str(tmp_path / "p.toml"), "--hub", gone])
     assert result.exit_code == 0, result.output
-    assert "1 event of a hub that the pipeline does not read any more" in result.output
+    assert "1 parked event to be tried" in result.output
+    assert "1 of them of a hub that the pipeline does not read any more" in result.output
     run(2, lambda: rows(tmp_path, "SELECT seen FROM accounts") == [("1 2",)])
     assert parked() == []

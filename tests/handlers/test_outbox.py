@@ -29,7 +29,8 @@ from leasehold.handlers.table import Retries
 from leasehold.hubs import open_hub
 from leasehold.hubs.event_hubs.url import VARIABLE
 from leasehold.hubs.log import LogHub
-from leasehold.operations.refused import changed, each
+from leasehold.operations.aside.contract import EntryFilter
+from leasehold.operations.aside.refused import RefusedAside
 from leasehold.processors.events.stopping import StopReason
 from leasehold.sinks.beside.outbox.contract import OutboxCounts
 from leasehold.sinks.features import FORGETTING, REJECTED, require
@@ -173,10 +174,15 @@ def test_what_was_refused_is_listed_and_sent_again_or_dropped(bench: Bench) -> N
         ("h", "0", f"too large: {one.number}") for one in events[:2]
     ]
     assert began <= listed[0].emitted_at <= time.time()
-    assert [one.event for one in each(kept, reason_has=f": {events[2].number}")] == events[2:3]
-    assert [one.event for one in each(kept, [events[1].number])] == events[1:2]
-    assert changed(kept.drop_refused, each(kept, [events[0].number])) == 1
-    assert changed(kept.send_again, each(kept)) == 2
+    refused = RefusedAside("orders", kept)
+
+    def numbered(number: int) -> EntryFilter:
+        return EntryFilter(frozenset({(None, number)}))
+
+    assert [one.kept.event for one in refused.chosen(EntryFilter(reason=f": {events[2].number}"))] == events[2:3]
+    assert [one.kept.event for one in refused.chosen(numbered(events[1].number))] == events[1:2]
+    assert refused.drop(numbered(events[0].number), "").counts == {"dropped": 1}
+    assert refused.retry(EntryFilter(), None, lambda seen: None).counts == {"retried": 2}
     assert kept.refused(9) == []
     bench.back()
     owner = bench.give(table, 2)  # an idle processor, soon after: nobody here has put anything there

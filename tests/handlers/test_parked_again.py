@@ -138,9 +138,9 @@ def test_the_command_parks_what_the_handler_can_be_given(
     assert said.exit_code == 0, said.output
     told = json.loads(said.stdout)
     if transformed:  # of what the handler has rejected nobody knows whether it was called
-        assert (told["parked"], len(told["lost"])) == (1, 1)
+        assert (told["parked"], len(told["left"])) == (1, 1)
         return
-    assert (told["parked"], told["lost"]) == (2, [])
+    assert (told["parked"], told["left"]) == (2, [])
     (folder / "mended").touch()
     table = handled_table(file)
     with handled_processor(file, table=table):

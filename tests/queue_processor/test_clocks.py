@@ -11,8 +11,9 @@ import pytest
 from leasehold.errors import LeaseholdError, QueueUnavailable, Verdict
 from leasehold.handlers.contract import EntityEvent
 from leasehold.hubs.log.hub import LogHub
+from leasehold.operations.aside.contract import EntryFilter
+from leasehold.operations.aside.dead_letters import DeadLettersAside
 from leasehold.operations.bridging import Bridge
-from leasehold.operations.dead_letters import DeadLetterSelection, resubmit
 from leasehold.processors.queues import QueueDelivery
 from leasehold.queues import locks, open_queue
 from leasehold.queues.keys import key_by
@@ -160,7 +161,7 @@ def test_dead_letters_are_sent_again_once(apart: Server, path: str) -> None:
     with closing(open_queue(url(apart, path))) as queue:
         for message in received(queue, 2):
             assert queue.dead_letter(message, "bad", "no amount")
-        with closing(queue.dead_letters()) as dead:
-            assert resubmit(dead, DeadLetterSelection()).left == ()
+        with closing(DeadLettersAside(open_queue(url(apart, path)))) as letters:
+            assert letters.retry(EntryFilter(), None, lambda seen: None).left == []
         assert set(bodies(received(queue, 2))) == {b'{"account": "a", "n": 0}', b'{"account": "a", "n": 1}'}
     assert (apart.count(name), apart.count(name, dead=True)) == (2, 0)

@@ -49,9 +49,9 @@ def test_dead_letters_are_listed_and_shown_and_stay(server: ServiceBusServer, de
     ]
     assert [each["sequenceNumber"] for each in run(dead, "--reason-has", "because 1")[0]["deadLetters"]] == [2]
     assert [each["sequenceNumber"] for each in run("list", dead, "--limit", "1")[0]["deadLetters"]] == [1]
-    (shown,) = run("show", dead, "--message", "3")
+    (shown,) = run("show", dead, "--event", "3")
     assert (shown["messageId"], shown["description"], shown["properties"]["n"]) == ("m2", "because 2", "2")
-    assert run("show", dead, "--message", "99") == []
+    assert run("show", dead, "--event", "99") == []
     assert server.count("orders", dead=True) == 3
     with closing(open_queue(dead)) as queue, closing(queue.dead_letters()) as letters:
         assert [each.delivery_count for each in letters.peek(0, 9)] == [0, 0, 0], "looking counts no delivery"
@@ -59,13 +59,28 @@ def test_dead_letters_are_listed_and_shown_and_stay(server: ServiceBusServer, de
 
 def test_what_is_resubmitted_is_a_message_as_it_was_first(server: ServiceBusServer, dead: str) -> None:
     (said,) = run("resubmit", dead, "--reason-has", "NoAmount")
-    assert said["numbers"] == [1, 2]
+    assert said == {"resubmitted": 2, "left": []}
     assert (server.count("orders"), server.count("orders", dead=True)) == (3, 1)
     with closing(open_queue(dead)) as queue:
         found = {message.message_id: message for message in received(queue, 3)}
     assert found["m0"].body == b"body 0"
     assert found["m0"].properties == {"n": "0"}
     assert found["m0"].sequence_number == 5
+
+
+def test_a_mended_body_is_sent_in_place_of_the_dead_letters_own(server: ServiceBusServer, dead: str) -> None:
+    ran = CliRunner().invoke(app, ["dead-letters", "export", dead, "--reason-has", "NoAmount"])
+    first, second = map(json.loads, ran.stdout.splitlines())
+    first["body"] = '{"amount": 5}'
+    lines = [json.dumps(line) for line in (first, second, second | {"sequenceNumber": 99})]
+    words = ["aside", "retry", dead, "--from", "-", "--json"]
+    said = json.loads(CliRunner().invoke(app, words, input="\n".join(lines)).stdout)
+    assert (said["resubmitted"], [one["sequenceNumber"] for one in said["left"]]) == (2, [99])
+    assert (server.count("orders"), server.count("orders", dead=True)) == (3, 1)
+    with closing(open_queue(dead)) as queue:
+        found = {message.message_id: message for message in received(queue, 3)}
+    assert (found["m0"].body, found["m0"].properties) == (b'{"amount": 5}', {"n": "0"})
+    assert found["m1"].body == b"body 1"
 
 
 ONCE = {
@@ -91,7 +106,7 @@ def test_what_is_resubmitted_is_no_duplicate_of_what_it_was(server: ServiceBusSe
     with closing(open_queue(url(server, path))) as queue:
         for _ in range(3):
             made_dead(queue, 4)
-            assert len(run("resubmit", url(server, path), "--all")[0]["numbers"]) == 4
+            assert run("resubmit", url(server, path), "--all")[0]["resubmitted"] == 4
         found = received(queue, 4)
         named = sorted((each.body, each.message_id, each.properties) for each in found)
         firsts = ((b"0", "m0"), (b"1", "m1"), (b"2", "m2"), (b"3", None))
@@ -114,15 +129,16 @@ def test_a_resubmission_that_ended_between_copy_and_removal_is_done_again(
             dead.resubmit([letter])
             dead.abandon([letter])  # as its lock ends
         assert server.count(path, dead=True) == 1
-        assert len(run("resubmit", url(server, path), "--all")[0]["numbers"]) == 1
+        assert run("resubmit", url(server, path), "--all")[0]["resubmitted"] == 1
         assert (server.count(path), server.count(path, dead=True)) == (copies, 0)
 
 
 def test_what_is_dropped_is_gone_and_the_rest_can_be_taken_at_once(server: ServiceBusServer, dead: str) -> None:
-    assert run("drop", dead, "--message", "2")[0]["numbers"] == [2]
-    assert sorted(run("drop", dead, "--all")[0]["numbers"]) == [1, 3]
+    assert run("drop", dead, "--event", "2")[0]["dropped"] == 1
+    assert [each["sequenceNumber"] for each in run(dead)[0]["deadLetters"]] == [1, 3]
+    assert run("drop", dead, "--all")[0]["dropped"] == 2
     assert (server.count("orders"), server.count("orders", dead=True)) == (1, 0)
-    assert run("drop", dead, "--all")[0]["numbers"] == []
+    assert run("drop", dead, "--all")[0]["dropped"] == 0
 
 
 @pytest.mark.more
@@ -136,13 +152,13 @@ def test_what_cannot_be_sent_again_stays_and_says_why(server: ServiceBusServer) 
         assert message.body is None
         queue.dead_letter(message, "r", "d")
     (said,) = run("resubmit", url(server), "--all")
-    assert said["numbers"] == []
+    assert said["resubmitted"] == 0
     assert "can only be dropped" in said["left"][0]["why"]
     assert server.count("orders", dead=True) == 1
 
 
-@pytest.mark.parametrize("arguments", [(), ("--all", "--message", "1")])
+@pytest.mark.parametrize("arguments", [(), ("--all", "--event", "1")])
 def test_which_ones_are_meant_has_to_be_said(server: ServiceBusServer, arguments: tuple[str, ...]) -> None:
     ran = CliRunner().invoke(app, ["dead-letters", "drop", url(server), *arguments])
     assert ran.exit_code == 1
-    assert "say either which dead letters" in ran.stderr
+    assert "say either which events" in ran.stderr

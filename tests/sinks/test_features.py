@@ -18,10 +18,11 @@ from leasehold.handlers.applying import check_related, kept_by
 from leasehold.handlers.columns import columns_of
 from leasehold.handlers.outbox import sender_of
 from leasehold.handlers.spread import spread_entities
+from leasehold.operations.aside.opening import check_there
+from leasehold.operations.aside.parked import parked_of
+from leasehold.operations.aside.refused import refused_of
+from leasehold.operations.aside.rejected import rejected_rows_of
 from leasehold.operations.clearing import Clearing
-from leasehold.operations.parked import parked_of
-from leasehold.operations.refused import refused_of
-from leasehold.operations.rejected import check_there, rejected_rows_of
 from leasehold.runtime import Runtime
 from leasehold.sinks import Sink, TableSpec
 from leasehold.sinks.beside.forgetting import Retention
@@ -91,9 +92,9 @@ def test_a_method_that_is_called_like_one_of_ours_does_not_count(lacking: Sink) 
 @pytest.mark.parametrize(
     ("asks", "named"),
     [
-        (rejected_rows_of, ("REJECTED", "leasehold rejected", "Look into the table orders_rejected")),
-        (parked_of, ("PARKING", "leasehold parked")),
-        (refused_of, ("OUTBOX", "leasehold outbox")),
+        (rejected_rows_of, ("REJECTED", "leasehold aside --kind rejected", "Look into the table orders_rejected")),
+        (parked_of, ("PARKING", "leasehold aside --kind parked")),
+        (refused_of, ("OUTBOX", "leasehold aside --kind refused")),
         (kept_by, ("STATES", "a handler")),
         (lambda sink: Clearing(sink, Retention(rejected=1.0)), ("FORGETTING", "rejected_retention")),
         (lambda sink: check_related(sink, ["lines"]), ("RELATED", "related")),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +15,9 @@ from pyspark.sql import SparkSession
 from leasehold.errors import PipelineFailed
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.operations.rejected import Retried, rejected_rows_of, retry
+from leasehold.operations.aside.contract import EntryFilter, Left
+from leasehold.operations.aside.exported import line_of, read_lines
+from leasehold.operations.aside.rejected import IS_A_ROW, RejectedAside, rejected_rows_of
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.sinks import open_sink
 from leasehold.sinks.beside.set_aside.contract import RejectedRow, RetryResult, Selection
@@ -38,6 +42,13 @@ table = "events"
 """
 UPSERT = 'keys = ["id"]'
 APPEND = 'mode = "append"'
+
+
+class Retried(NamedTuple):
+    """What became of events, and which were left as they are."""
+
+    result: RetryResult
+    left: tuple[Left, ...]
 
 
 class Place:
@@ -70,10 +81,21 @@ class Place:
                 table.apply(batch.events.select("id", "n", *FENCE), batch)
         table.close()
 
-    def retry(self, file: PipelineFile, selection: Selection | None = None) -> Retried:
+    def aside(self, file: PipelineFile) -> RejectedAside:
         sink = open_sink(file.sink_url, file.table_spec())
-        with Retransform(file, self.spark) as transform:
-            return retry(sink, selection or Selection(), transform)
+        return RejectedAside(file, sink, lambda file: Retransform(file, self.spark))
+
+    def retry(
+        self, file: PipelineFile, choice: EntryFilter | None = None, mended: Sequence[str] | None = None
+    ) -> Retried:
+        """Try events again: of a choice, or of the lines of a file."""
+        aside = self.aside(file)
+        lines = None if mended is None else read_lines(aside.kind, aside.names, mended)
+        done = aside.retry(choice or EntryFilter(), lines, lambda seen: None)
+        return Retried(RetryResult(**done.counts), tuple(done.left))
+
+    def export(self, file: PipelineFile) -> list[str]:
+        return [line_of("rejected", entry.record) for entry in self.aside(file).chosen(EntryFilter())]
 
     def rejected(self, file: PipelineFile) -> list[RejectedRow]:
         return rejected_rows_of(open_sink(file.sink_url, file.table_spec())).rows(Selection(), 100)
@@ -110,7 +132,7 @@ def test_a_mended_schema_brings_bodies_into_the_table_behind_later_events(place:
     (left,) = place.rejected(place.file())
     assert left.body == b"not JSON"
     assert left.reason.startswith("the body is not a JSON object")
-    assert place.retry(place.file(), Selection(frozenset({("0", 0)}))) == Retried(RetryResult(), ())
+    assert place.retry(place.file(), EntryFilter(frozenset({("0", 0)}))) == Retried(RetryResult(), ())
 
 
 def test_what_the_hub_has_removed_is_made_of_what_the_table_keeps(place: Place) -> None:
@@ -125,6 +147,34 @@ def test_what_the_hub_has_removed_is_made_of_what_the_table_keeps(place: Place) 
     assert place.rows() == [("a", micros + 1), ("b", 1)]
 
 
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_mended_body_goes_through_the_transform_in_place_of_its_own(place: Place, removed: bool) -> None:
+    """Of what the table keeps, or of what the hub has; behind later events of its key, and rejected by its own body."""
+    place.fill(body("a", '"x1"'), body("b", '"x2"'), body("c", '"x3"'), body("a", 7))
+    file = place.file(n="CAST(n AS BIGINT)" if removed else "CAST(n AS BIGINT) + 0 * length(properties['p'])")
+    lines = [json.loads(line) for line in place.export(file)]
+    for line, number in zip(lines, ("1", "2", '"x9"'), strict=True):
+        line["body"] = body(json.loads(line["body"])["id"], number)
+    if removed:
+        place.hub.retain(max_bytes=0)
+    done = place.retry(file, mended=[json.dumps(line) for line in lines])
+    assert done == Retried(RetryResult(applied=1, superseded=1, rejected=1), ())
+    assert place.rows() == [("a", 7), ("b", 2)]
+    (kept,) = place.rejected(file)
+    assert kept.body == body("c", '"x3"').encode(), "what is rejected again has the body that it came with"
+    again = place.retry(file, mended=[json.dumps(line) for line in lines])
+    assert (again.result, len(again.left)) == (RetryResult(), 3), "it was set aside anew"
+
+
+def test_a_row_that_the_transform_has_made_has_no_body_to_mend(place: Place) -> None:
+    place.fill(body("a", -1), body("b", 2), made=MADE)
+    file = place.file()
+    (line,) = map(json.loads, place.export(file))
+    done = place.retry(file, mended=[json.dumps(line | {"body": body("a", 1)})])
+    assert (done.result, [one.why for one in done.left]) == (RetryResult(), [IS_A_ROW])
+    assert place.rows() == [("b", 2)]
+
+
 MADE = "CREATE TABLE events (id TEXT NOT NULL PRIMARY KEY, n INTEGER CHECK (n > 0))"
 
 
@@ -132,12 +182,12 @@ def test_a_row_that_did_not_fit_the_table_is_read_from_the_hub(place: Place) -> 
     place.fill(body("a", -1), body("b", 2), body("c", -3), made=MADE)
     (first, _) = place.rejected(place.file())
     assert first.source is None
-    only_first = Selection(frozenset({("0", 0)}))
+    only_first = EntryFilter(frozenset({("0", 0)}))
     assert place.retry(place.file(n="abs(CAST(n AS BIGINT))"), only_first).result == RetryResult(applied=1)
     place.hub.retain(max_bytes=0)
     done = place.retry(place.file(n="abs(CAST(n AS BIGINT))"))
     assert done.result == RetryResult()
-    assert [(one.event.sequence_number, "the hub has removed it" in one.reason) for one in done.lost] == [(2, True)]
+    assert [(one.number, "the hub has removed it" in one.why) for one in done.left] == [(2, True)]
     assert place.rows() == [("a", 1), ("b", 2)]
     assert len(place.rejected(place.file())) == 1
 

@@ -40,20 +40,21 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "dashboard": ("leasehold.cli.dashboard:dashboard", "Show what pipelines do, as a page in a browser."),
     "reset": ("leasehold.cli.reset:reset", "Set how far a pipeline has come, while it is not running."),
     "skip": ("leasehold.cli.skip:skip", "Have an event left out that its partition cannot get past."),
+    "aside": ("leasehold.cli.aside:aside", "List what is set aside, try it again, drop it, or export it to mend it."),
     "rejected": (
-        "leasehold.cli.rejected:rejected",
+        "leasehold.cli.aside:rejected",
         "List the rejected events of a pipeline, try them again, or drop them.",
     ),
     "parked": (
-        "leasehold.cli.parked:parked",
+        "leasehold.cli.aside:parked",
         "List the events that wait for their handler, try them now, or drop them.",
     ),
     "outbox": (
-        "leasehold.cli.outbox:outbox",
+        "leasehold.cli.aside:outbox",
         "List the emitted events that their hub refuses, send them again, or drop them.",
     ),
     "dead-letters": (
-        "leasehold.cli.queues.dead_letters:dead_letters",
+        "leasehold.cli.aside:dead_letters",
         "List the dead letters of a queue, send them again, or drop them.",
     ),
     "bridge": (

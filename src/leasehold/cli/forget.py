@@ -37,7 +37,7 @@ def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], outpu
       leasehold forget flights.toml --key "2013-01-01 UA 1545 EWR"
       leasehold forget seats.toml --key flight=UA7 --key seat=12F
     """
-    from leasehold.operations.rejected import check_there
+    from leasehold.operations.aside.opening import check_there
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink

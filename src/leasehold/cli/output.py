@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
@@ -26,10 +25,10 @@ from rich.text import Text
 
 from leasehold.cli.options.logs import log_options, logger, logs_json
 from leasehold.printable import excerpt, printable_json, printable_lines, shortened
+from leasehold.printable import utc as utc
 
 _UNLIMITED = 100_000  # columns of a page that is no terminal
 _SHOWN = 160  # characters
-_LAST = 253_402_300_799.0  # seconds since 1970 at the end of the year 9999
 
 
 def plain(value: object) -> str:
@@ -48,11 +47,6 @@ def plain(value: object) -> str:
 def short(value: object) -> str:
     """The same, cut off where a cell of a table would be too long for it: a reason, a body."""
     return shortened(plain(value), _SHOWN)
-
-
-def utc(seconds: float) -> str:
-    """A time since 1970 as ISO 8601 text in UTC, to the millisecond, and no later than calendars go."""
-    return datetime.fromtimestamp(min(seconds, _LAST), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def span(seconds: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from leasehold.backends import masked
-from leasehold.cli.options.selection import because, file_and_settings, open_rows
+from leasehold.cli.options.selection import because, file_and_settings
 from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Output, Result, utc
 from leasehold.printable import excerpt, printable
@@ -44,12 +44,14 @@ def skip(file: Path, event: str, because: str, wait: float, settings: tuple[str,
       leasehold skip flights.toml --event 3:1042 --because "an aircraft that moved to another partition"
     """
     from leasehold.hubs import open_hub
-    from leasehold.operations.rejected import parse_event
+    from leasehold.operations.aside.contract import parse_event
+    from leasehold.operations.aside.opening import opened_table
     from leasehold.operations.skipping import skip as note
     from leasehold.operations.skipping import who
+    from leasehold.pipeline_values import parse_settings
 
     partition, number = parse_event(event)
-    pipeline, sink = open_rows(file, settings, lambda sink: sink)
+    pipeline, sink = opened_table(file, parse_settings(settings))
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait, masked(pipeline.hub_url))
     try:
         noted = note(hub, pipeline.source.consumer_group, sink, partition, number, because=because, noted_by=who())

@@ -101,6 +101,7 @@ class Queue(ABC):
     def resubmit(self, messages: Sequence[QueueMessage]) -> None:
         """Send copies of messages into the queue that these come from: of dead letters, the queue they died in.
 
+        A copy has the `body` of the message as it is handed in, which may have been mended, and all else as it came.
         A queue that detects duplicates would drop a copy under its first's name, so that it has one of its own. All
         copies of one message have the same, so that such a queue drops a second copy, and only that.
         """

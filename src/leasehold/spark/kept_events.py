@@ -57,6 +57,16 @@ def events_of_hub(hub: Hub, events: Collection[EventId]) -> pa.Table:
     return pa.Table.from_batches(batches, event_schema())
 
 
+def with_bodies(events: pa.Table, mended: Mapping[EventId, bytes]) -> pa.Table:
+    """The events, those that were mended with their new bodies."""
+    if not mended:
+        return events
+    bodies = [mended.get(*pair) for pair in zip(event_ids(events), events["body"].to_pylist(), strict=True)]
+    place = events.schema.get_field_index("body")
+    field = events.schema.field(place)
+    return events.set_column(place, field, pa.array(bodies, field.type))
+
+
 def with_levels(events: pa.Table, levels: Mapping[str, int]) -> pa.Table:
     """The events with the column `ownerLevel`, by partition; 0 for one that has none."""
     values = [levels.get(partition, 0) for partition in events["partition"].to_pylist()]

@@ -1,13 +1,13 @@
 """Sends rejected events through a pipeline's transform again.
 
-Owns what of `operations.rejected.retry` needs Spark: the session, the events as a DataFrame, and the search for those
+Owns what of `operations.aside.rejected` needs Spark: the session, the events as a DataFrame, and the search for those
 that still cannot be computed, which is the loop's (`loop/poison.py`). The transform is that of the pipeline file as it
 is now, with its schema and expressions. Nothing is written here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -19,12 +19,13 @@ from py4j.protocol import Py4JError
 from leasehold.errors import PipelineFailed
 from leasehold.hubs import open_hub
 from leasehold.model import EventRange
-from leasehold.operations.rejected import LostEvent, Recomputed
+from leasehold.operations.aside.contract import Left
+from leasehold.operations.aside.rejected import Recomputed
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.given_events import frame_of, read_bodies
-from leasehold.spark.kept_events import event_ids, events_of_hub, kept_events, whole_rows, with_levels
+from leasehold.spark.kept_events import event_ids, events_of_hub, kept_events, whole_rows, with_bodies, with_levels
 from leasehold.spark.loop.poison import halves
 from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.failures import FailureKind, sort_failure
@@ -38,11 +39,13 @@ from leasehold.spark.table.of_file import table_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_NONE: Mapping[EventId, bytes] = {}
+
 
 class Retransform:
     """The transform of `file` for rejected events, on the session `spark`; without one, a session of its own.
 
-    Call it with rejected rows; it gives what `operations.rejected.retry` wants. Use it in a `with`. Raises what a run
+    Call it with rejected rows; it gives what `operations.aside.rejected` wants. Use it in a `with`. Raises what a run
     raises at its start where the file, the transform or the table is wrong.
     """
 
@@ -81,19 +84,23 @@ class Retransform:
             with suppress(Py4JError, ConnectionError):
                 self._spark.stop()
 
-    def __call__(self, rows: Sequence[RejectedRow]) -> Iterator[Recomputed | LostEvent]:
-        """What the transform makes of the events of these rows, in pieces of whole events."""
+    def __call__(
+        self, rows: Sequence[RejectedRow], mended: Mapping[EventId, bytes] = _NONE
+    ) -> Iterator[Recomputed | Left]:
+        """What the transform makes of the events of these rows, in pieces of whole events; of some by other bodies."""
         events = dict.fromkeys(row.event for row in rows)
         whole = whole_rows(rows, self._used)
         found = kept_events(list(whole.values()))
         if missing := [event for event in events if event not in whole]:
             found = pa.concat_tables([found, events_of_hub(self._hub, missing)])
         there = set(event_ids(found))
-        yield from (LostEvent(event, self._why_lost(event)) for event in events if event not in there)
+        for event in events:
+            if event not in there:
+                yield Left(event.hub, event.partition, event.sequence_number, self._why_lost(event))
         if not there:
             return
         levels = {name: mark.owner_level for name, mark in self._table.watermarks(self._hub.identity).items()}
-        yield from self._computed(with_levels(found, levels))
+        yield from self._computed(with_levels(with_bodies(found, mended), levels))
 
     def _why_lost(self, event: EventId) -> str:
         kept = "and the table does not keep all that the transform uses of it"

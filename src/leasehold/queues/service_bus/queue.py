@@ -311,10 +311,11 @@ def _mark(received: Any, name: bytes) -> str | None:
 
 
 def _copy(message: QueueMessage, queue: str) -> ServiceBusMessage:
-    """The message as it was sent first, but for its id. One without bytes, which the driver does not send, is refused.
+    """The message as it was sent first, but for its id, and for a body that was mended.
 
-    A queue that detects duplicates takes a copy under the first's id for sent, and drops it. The copy's own id is made
-    of what names the first for good, in this queue or subscription, so that it is the same for each of its copies.
+    One without bytes, which the driver does not send, is refused. A queue that detects duplicates takes a copy under
+    the first's id for sent, and drops it. The copy's own id is made of what names the first for good, in this queue or
+    subscription, so that it is the same for each of its copies.
     """
     found = message.driver
     if found.body_type is not AmqpMessageBodyType.DATA:
@@ -326,7 +327,7 @@ def _copy(message: QueueMessage, queue: str) -> ServiceBusMessage:
     stated = {name: getattr(found, name) for name in _COPIED}
     said = {name: value for name, value in stated.items() if value is not None}
     name = hashlib.sha256(f"{queue} {message.identity}".encode()).hexdigest()
-    return ServiceBusMessage(b"".join(found.body), application_properties=kept, message_id=name, **said)
+    return ServiceBusMessage(message.body, application_properties=kept, message_id=name, **said)
 
 
 def _text(value: object) -> str:

@@ -15,30 +15,17 @@ committed is done, the rest is parked as before.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.handlers.table import HandledTable
-from leasehold.operations.parked import each
+from leasehold.operations.aside.contract import AT_A_TIME
 from leasehold.processors.events.delivery import EventBatch
 from leasehold.processors.events.stopping import StopReason
-from leasehold.sinks.beside.parking.contract import KeepsParked
+from leasehold.sinks.beside.parking.contract import KeepsParked, ParkedRow
 from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.rules.fence import Lane
-
-
-@dataclass(frozen=True, slots=True)
-class LeftParked:
-    """Which events of a selection are of another hub than the pipeline's, and what became of them.
-
-    `errors` are what the handler raised, `refused` why the events of a partition cannot be applied.
-    """
-
-    tried: int
-    still_parked: int
-    errors: tuple[str, ...]
-    refused: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -56,28 +43,34 @@ class _Caller:
         self.due = min(self.due, seconds)
 
 
-def left_of(parked: KeepsParked, selection: Selection, hub: str) -> list[EventId]:
-    """The parked events of a selection that are of another hub than `hub`."""
-    return [row.id for row in each(parked, selection) if row.id.hub != hub]
-
-
-def try_left(table: HandledTable, parked: KeepsParked, selection: Selection, events: Sequence[EventId]) -> LeftParked:
+def try_left(table: HandledTable, parked: KeepsParked, events: Sequence[EventId]) -> list[tuple[ParkedRow, str]]:
     """Try what is due of the partitions of these events, until nothing changes any more.
 
-    What raises again stays parked, counted in `still_parked` with what is behind it. So does what is parked of a
-    partition of which this table has no watermark, as of one that another consumer group has read; others go on.
+    Gives those of them that stay parked, each with why: what the handler raised, or why the events of its partition
+    cannot be applied. So do those of a partition of which this table has no watermark, as of one that another consumer
+    group has read; others go on.
     """
     lanes = sorted({(one.hub, one.partition) for one in events})
     wanted = frozenset(events)
+    chosen = Selection(frozenset((one.partition, one.sequence_number) for one in events))
     before = None
     while True:
-        refused = dict.fromkeys(why for lane in lanes if (why := _tried(table, lane)) is not None)
-        left = [row for row in each(parked, selection) if row.id in wanted]
-        if not left or len(left) == before:
+        refused = {lane: why for lane in lanes if (why := _tried(table, lane)) is not None}
+        still = [row for row in _each(parked, chosen) if row.id in wanted]
+        if not still or len(still) == before:
             break
-        before = len(left)  # what has gone may have been before another partition's
-    errors = dict.fromkeys(row.event.error.partition("\n")[0] for row in left if row.event.error)
-    return LeftParked(len(events), len(left), tuple(errors), tuple(refused))
+        before = len(still)  # what has gone may have been before another partition's
+    return [
+        (row, refused.get((row.id.hub, row.id.partition)) or row.event.error or "it waits behind another of its entity")
+        for row in still
+    ]
+
+
+def _each(parked: KeepsParked, chosen: Selection) -> Iterator[ParkedRow]:
+    after: EventId | None = None
+    while some := parked.parked_rows(chosen, AT_A_TIME, after):
+        after = some[-1].id
+        yield from some
 
 
 def _tried(table: HandledTable, lane: Lane) -> str | None:

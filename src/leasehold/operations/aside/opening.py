@@ -1,0 +1,86 @@
+"""From a pipeline file, or a queue's URL, and a kind to what is set aside there.
+
+Owns which kinds there are, and where. Nothing is made: a table that no instance has filled yet is said. A kind is
+imported when it is asked for: dead letters need no PyArrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leasehold.errors import ConfigError, UsageError
+from leasehold.operations.aside.contract import Aside
+from leasehold.pipeline_file import PipelineFile, read_pipeline_file
+from leasehold.sinks import open_sink
+from leasehold.sinks.base import Sink
+from leasehold.sinks.features import COMPARISON, OUTBOX, PARKING, REJECTED, SinkFeature, offered
+
+if TYPE_CHECKING:
+    from leasehold.operations.aside.rejected import Transform
+
+FEATURES: Mapping[str, SinkFeature[Any]] = {
+    "rejected": REJECTED,
+    "parked": PARKING,
+    "refused": OUTBOX,
+    "dropped": REJECTED,
+}
+"""The kinds of a pipeline's table, and the feature of the sink that each stands on."""
+DEAD_LETTERS = "dead-letters"
+
+
+def check_there(sink: Sink) -> None:
+    """Raise `UsageError` for a table that has not been made yet, as far as the sink can tell without making it."""
+    if (compares := offered(sink, COMPARISON)) is not None and not compares.compare(None).there:
+        raise UsageError(
+            f"there is no table {sink.spec.called} in the database of the pipeline file, and none was made: no "
+            "instance has filled it yet, or sink.url is not the one that they use"
+        )
+
+
+def opened_table(file: Path, settings: Mapping[str, str]) -> tuple[PipelineFile, Sink]:
+    """A pipeline and its table, which is there. Raises `ConfigError`, `UsageError` and `SinkUnavailable`."""
+    pipeline = read_pipeline_file(file, settings=settings)
+    sink = open_sink(pipeline.sink_url, pipeline.table_spec())
+    check_there(sink)
+    return pipeline, sink
+
+
+def opened(
+    target: str, kind: str | None, settings: Mapping[str, str], transform: Transform, close: ExitStack
+) -> Sequence[Aside]:
+    """What is set aside of this kind, or of each kind that there is of the target, until `close` is closed.
+
+    Raises also `QueueUnavailable`.
+    """
+    is_queue = "://" in target
+    if kind is not None and is_queue != (kind == DEAD_LETTERS):
+        rule = "a queue has dead letters, and the table of a pipeline file all other kinds"
+        raise ConfigError("--kind", kind, rule, "Name a PIPELINE.toml" if is_queue else "Name a QUEUE_URL")
+    if is_queue:
+        from leasehold.operations.aside.dead_letters import DeadLettersAside
+        from leasehold.queues import open_queue
+
+        letters = DeadLettersAside(open_queue(target))
+        close.callback(letters.close)
+        return [letters]
+    pipeline, sink = opened_table(Path(target), settings)
+    close.callback(sink.close)
+    kinds = [name for name, feature in FEATURES.items() if offered(sink, feature)] if kind is None else [kind]
+    return [_of_table(name, pipeline, sink, transform) for name in kinds]
+
+
+def _of_table(kind: str, pipeline: PipelineFile, sink: Sink, transform: Transform) -> Aside:
+    from leasehold.operations.aside.parked import ParkedAside
+    from leasehold.operations.aside.refused import RefusedAside, refused_of
+    from leasehold.operations.aside.rejected import DroppedAside, RejectedAside
+
+    make: Mapping[str, Callable[[], Aside]] = {
+        "rejected": lambda: RejectedAside(pipeline, sink, transform),
+        "parked": lambda: ParkedAside(pipeline, sink),
+        "refused": lambda: RefusedAside(pipeline.name, refused_of(sink)),
+        "dropped": lambda: DroppedAside(pipeline, sink),
+    }
+    return make[kind]()
