@@ -19,13 +19,13 @@ from leasehold.cli.app import app
 from leasehold.errors import StoreError, StoreUnavailable, UsageError
 from leasehold.model import Checkpoint, Presence
 from leasehold.stores import PipelineBinding, open_existing, open_lease_store, open_store
-from leasehold.stores.sqlite.layout import SCHEMA as SQLITE_STORES
+from leasehold.stores.sqlite.schema import STORES
 from leasehold_testkit.contracts.stores.groups import new_group
 from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.stores.servers import PostgresServer
 from tests.waiting import NEVER
 
-TABLES = SQLITE_STORES.component.tables
+TABLES = STORES.tables
 Run = Callable[[str], None]
 
 
