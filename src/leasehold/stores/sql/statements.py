@@ -3,8 +3,9 @@
 Owns each statement once, and the few words that a database has for itself (`Words`). Pure.
 
 A record is compared and written in one statement, under the lock of its row: it is inserted with the ETag that it is
-expected to have, and where it exists, that ETag decides whether it is written. Many records come in key order, no key
-twice, so that two statements that lock the same rows do not wait for each other.
+expected to have, and where it exists, that ETag decides whether it is written. One that should be there and is not is
+left out; stores never delete it. Many records come in key order, no key twice, so that two statements that lock the
+same rows do not wait for each other.
 """
 
 from __future__ import annotations
