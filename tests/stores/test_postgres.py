@@ -19,7 +19,6 @@ from leasehold.model import Checkpoint, ConsumerGroup, Ownership
 from leasehold.stores import open_lease_store, open_store
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.postgres.leases import PostgresLeaseStore
-from leasehold.stores.postgres.schema import STORES, PostgresSchema
 from leasehold.stores.postgres.store import PostgresStore
 from leasehold_testkit.contracts.stores.groups import at_once, new_group
 from leasehold_testkit.contracts.stores.ownership_records import claim, records
@@ -250,10 +249,8 @@ def test_connections_that_the_server_has_closed_are_not_used(postgres_server: Po
 
 
 def test_writes_are_on_disk_also_where_the_database_would_not_wait_for_it(url: str) -> None:
-    seen = Connections(f"{url}%20-csynchronous_commit%3Doff", NEVER, PostgresSchema(STORES, "shown").prepare).rows(
-        "SELECT current_setting('synchronous_commit')", {}
-    )
-    assert seen == [("on",)]
+    store = PostgresStore(f"{url}%20-csynchronous_commit%3Doff", timeout=NEVER)
+    assert store._connections.rows("SELECT current_setting('synchronous_commit')", {}) == [("on",)]
 
 
 # Its URL and its names

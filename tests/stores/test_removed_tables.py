@@ -19,13 +19,14 @@ from leasehold.cli.app import app
 from leasehold.errors import StoreError, StoreUnavailable, UsageError
 from leasehold.model import Checkpoint, Presence
 from leasehold.stores import PipelineBinding, open_existing, open_lease_store, open_store
-from leasehold.stores.sqlite.layout import SCHEMA as SQLITE_STORES
+from leasehold.stores.closing import close_store
+from leasehold.stores.sqlite.schema import STORES
 from leasehold_testkit.contracts.stores.groups import new_group
 from leasehold_testkit.contracts.stores.ownership_records import claim, records
 from tests.stores.servers import PostgresServer
 from tests.waiting import NEVER
 
-TABLES = SQLITE_STORES.component.tables
+TABLES = STORES.tables
 Run = Callable[[str], None]
 
 
@@ -125,6 +126,7 @@ def test_a_running_store_says_what_is_wrong_and_goes_on_once_it_is_mended(place:
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=r"gone|removed"):
             store.list_ownership(group)
+        close_store(store)  # so that the next use opens another connection
     place.init()
     assert records(store, group) == {}
     claim(store, group)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.clock import UNKNOWN_BOOT
+from leasehold.clock import UNKNOWN_BOOT, SystemClock
 from leasehold.database import sqlite
 from leasehold.errors import StoreError
 from leasehold.model import Checkpoint, ConsumerGroup, Lease
@@ -171,17 +171,18 @@ def test_a_count_that_was_lost_is_said(path: Path) -> None:
     assert store.heartbeat(session)
 
 
-class Watched(SqliteLeaseStore):
-    """Notes which of its transactions were durable, by what SQLite says inside of them."""
+class WatchingClock(SystemClock):
+    """Notes which transactions were durable, by what SQLite says inside of them: there the store asks for the time."""
 
-    noted: list[bool]
+    def __init__(self) -> None:
+        self.noted: list[bool] = []
 
-    def _time(self) -> dict[str, str | float]:
+    def monotonic(self) -> float:
         here = threading.get_ident()
         (connection,) = (one for one in sqlite._connections if one.used and one.thread == here)
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         self.noted.append(synchronous == 2)
-        return super()._time()
+        return super().monotonic()
 
 
 @pytest.mark.parametrize(
@@ -190,21 +191,21 @@ class Watched(SqliteLeaseStore):
 def test_changes_are_durable_where_a_power_loss_would_matter(
     path: Path, duration: float | None, boot: str, durable: bool
 ) -> None:
-    store = Watched(path, boot=boot)
-    store.noted = []
+    clock = WatchingClock()
+    store = SqliteLeaseStore(path, clock=clock, boot=boot)
     session, heir = (store.open_session("me", duration) for _ in range(2))
     store.release(store.acquire(session, "scope", ["a"]))  # reserves the first block
-    store.noted.clear()
+    clock.noted.clear()
     leases = store.acquire(session, "scope", ["a"])
     changed = store.change(leases, heir)
-    assert store.noted == [durable, durable]
-    store.noted.clear()
+    assert clock.noted == [durable, durable]
+    clock.noted.clear()
     store.release(changed)
     store.close_session(session)
-    assert store.noted == [duration is None] * 2
-    store.noted.clear()
+    assert clock.noted == [duration is None] * 2
+    clock.noted.clear()
     store.break_leases("scope", ["a"])
-    assert store.noted == [True]
+    assert clock.noted == [True]
 
 
 # Its file

@@ -15,9 +15,9 @@ import pytest
 from leasehold.errors import StoreError, StoreUnavailable
 from leasehold.model import ConsumerGroup
 from leasehold.stores import open_existing, open_lease_store, open_store
-from leasehold.stores.sqlite.schema import SqliteSchema
+from leasehold.stores.sql.versions import VERSIONS, Component
+from leasehold.stores.sqlite.schema import SqliteStoreSession
 from leasehold.stores.sqlite.store import SqliteStore
-from leasehold.stores.table_versions import Component
 
 GROUP = ConsumerGroup("n", "h")
 UNSTATED = """
@@ -57,7 +57,7 @@ def test_a_file_of_an_older_version_is_refused_by_name_and_left_alone(path: Path
             StoreError, match=rf"store\.db: its tables for stores have {said}, .* format 3 alone"
         ) as raised:
             use_it()
-        assert "drop leasehold_ownership, leasehold_checkpoint, " in str(raised.value)
+        assert "drop leasehold_ownership, leasehold_presence, " in str(raised.value)
     assert path.read_bytes() == before
     assert not path.with_name("store.db-wal").exists()
 
@@ -165,10 +165,13 @@ def test_what_is_not_waits_for_the_time_out(path: Path) -> None:
 
 
 def test_a_statement_that_fails_leaves_nothing(path: Path) -> None:
+    def made(*statements: str) -> Component:
+        return Component("x", 1, {"leasehold_x": statements}, VERSIONS.in_sqlite())
+
     makes = "CREATE TABLE leasehold_x (a)"
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         with pytest.raises(sqlite3.OperationalError, match="no such table: leasehold_gone"):
-            SqliteSchema(Component("x", 1, [makes, "ALTER TABLE leasehold_gone ADD COLUMN c"])).lay_out(file)
+            made(makes, "ALTER TABLE leasehold_gone ADD COLUMN c").create("here", SqliteStoreSession(file))
         assert [*file.iterdump()] == ["BEGIN TRANSACTION;", "COMMIT;"]
-        assert SqliteSchema(Component("x", 1, [makes])).lay_out(file).before == 0
+        assert made(makes).create("here", SqliteStoreSession(file)).before == 0
     assert versions(path) == {"x": 1}

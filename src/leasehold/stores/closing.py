@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def close_store(store: object) -> None:
-    """Close the connections of a store. A store on files has none, and no `close`."""
+    """Close the connections of a store. One in memory has none, and no `close`."""
     close = getattr(store, "close", None)
     if close is not None:
         close()

@@ -8,6 +8,8 @@ or has given it up.
 
 from __future__ import annotations
 
+from leasehold.stores.postgres.database import synchronous_commit
+
 _EXPIRED = "until <= clock_timestamp()"
 
 
@@ -20,11 +22,6 @@ def _more(duration: str) -> str:
 
 
 _MORE = _more("duration")
-
-
-def _synchronous_commit(value: str) -> str:
-    """For this transaction alone: whether what it writes is on disk when it returns (`on`) or soon (`off`)."""
-    return f"(SELECT set_config('synchronous_commit', {value}, true))"
 
 
 # Of the sessions that are `involved`, find out which are `alive`, and remove the others. Those whose time is over
@@ -72,12 +69,12 @@ HEARTBEAT = f"""
 WITH beat AS (
     UPDATE leasehold_session SET until = {_MORE} WHERE id = %(id)s AND NOT {_EXPIRED} RETURNING id),
   buried AS (DELETE FROM leasehold_session WHERE id = %(id)s AND {_EXPIRED} AND NOT EXISTS (SELECT FROM beat))
-SELECT EXISTS (SELECT FROM beat) FROM {_synchronous_commit("'off'")} AS soon
+SELECT EXISTS (SELECT FROM beat) FROM {synchronous_commit("'off'")} AS soon
 """
 
 CLOSE_SESSION = f"""
 WITH closed AS (DELETE FROM leasehold_session WHERE id = %(id)s)
-SELECT {_synchronous_commit("%(durable)s")}
+SELECT {synchronous_commit("%(durable)s")}
 """
 
 ACQUIRE = f"""
@@ -111,7 +108,7 @@ WITH {_NAMED}, involved AS MATERIALIZED (SELECT DISTINCT session FROM named), {_
     FROM alive WHERE stored.id = alive.id RETURNING stored.id)
 SELECT named.scope, named.key, named.session, named.fence
 FROM named JOIN leasehold_lease AS lease ON {_AS_THEY_SAY},
-  {_synchronous_commit("'off'")} AS soon
+  {synchronous_commit("'off'")} AS soon
 WHERE named.session IN (SELECT id FROM beat)
 """
 
@@ -120,7 +117,7 @@ WITH {_NAMED}, involved AS MATERIALIZED (SELECT DISTINCT session FROM named), {_
   released AS (
     UPDATE leasehold_lease AS lease SET session = NULL FROM named WHERE {_AS_THEY_SAY}
     RETURNING named.scope, named.key, named.session, named.fence)
-SELECT scope, key, session, fence FROM released, {_synchronous_commit("%(durable)s")} AS soon
+SELECT scope, key, session, fence FROM released, {synchronous_commit("%(durable)s")} AS soon
 """
 
 CHANGE = f"""
