@@ -182,6 +182,6 @@ def test_of_messages_of_queues_it_says_how_many_wait(tmp_path: Path) -> None:
     sink.close()
     said = invoke(tmp_path, "list")
     assert re.search(r"^shop/orders\\x1b\\n +2 +2\S+Z$", said.output, re.M)
-    assert "flights has no parked event; 1 queue with parked message" in said.output
+    assert "flights has no parked events; 1 queue with parked message" in said.output
     (queue,) = invoke.document(tmp_path, "list")["queues"]
     assert (queue["queue"], queue["messages"]) == ("shop/orders\x1b\n", 2)

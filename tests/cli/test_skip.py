@@ -80,7 +80,7 @@ def test_a_noted_event_is_seen_until_it_is_passed_and_then_it_is_rejected(table:
     assert "event 3 of partition 0 will be skipped" in said.stdout
     assert "1 event to be skipped" in status(tmp_path)
     assert json.loads(status(tmp_path, "--json"))["toSkip"] == 1
-    assert "flights has no rejected row; 1 event to be skipped" in listed(tmp_path, "").stdout
+    assert "flights has no rejected rows; 1 event to be skipped" in listed(tmp_path, "").stdout
     (note,) = listed.document(tmp_path, "")["toSkip"]
     assert (note["hub"], note["partition"], note["sequenceNumber"]) == (table.hub.identity, "0", 3)
     assert (note["because"], note["notedBy"], note["body"]) == ("it has no aircraft", skipping.who(), '{"id": "3"}')

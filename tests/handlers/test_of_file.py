@@ -252,13 +252,14 @@ def test_parked_events_of_a_hub_that_was_made_anew_are_tried_by_the_command(plac
 
         refused = retried()
         assert (refused["triedHere"], refused["stillParked"]) == (3, 3)
-        assert refused["errors"] == ["ConnectionError: away"]
+        why = sorted(one["why"] for one in refused["left"])
+        assert why == ["ConnectionError: away", "ConnectionError: away", "it waits behind another of its entity"]
         file.write_text(SPREAD.replace("[transform]", '[transform]\nsql = "SELECT * FROM events"'))
         assert retried()["leftToInstances"] == 3, "a transform takes Spark, whose instances try them"
         file.write_text(SPREAD)
         (place / "mended").touch()
         done = retried()
-        assert (done["retried"], done["triedHere"], done["stillParked"], done["errors"]) == (4, 3, 0, [])
+        assert (done["retried"], done["triedHere"], done["stillParked"], done["left"]) == (4, 3, 0, [])
         until(lambda: totals(place) == {"a": 5, "b": 20, "c": 13} and parked() == 0, "totals in the table")
     table.close()
     bodies = [body for batch in sent.read("0", 0, 6, columns=["body"]) for body in batch.column(0).to_pylist()]

@@ -148,7 +148,7 @@ def list_(request: Request, limit: int, output: Output) -> None:
         asides = request.opened(close)
         found = [(aside, aside.survey(choice, limit)) for aside in asides]
         for aside, survey in found:
-            none = f"{aside.where} has no {'such ' if request.some else ''}{aside.noun}"
+            none = f"{aside.where} has no {'such ' if request.some else ''}{aside.noun}s"
             said.append(f"{counted(survey.total, aside.noun)} of {aside.where}" if survey.total else none)
             said[-1] += f", the first {limit} are listed" if survey.total > limit and len(found) == 1 else ""
             for group in survey.groups[:limit]:
