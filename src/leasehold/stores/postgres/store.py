@@ -39,9 +39,8 @@ _SOON = synchronous_commit("'off'")
 
 
 def _given(name: str, columns: Mapping[str, Kind]) -> str:
-    """SQL of the records of a step (`Words.given`)."""
     typed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
-    return f"json_to_recordset(%({name})s::json) AS new({typed})"
+    return f"FROM json_to_recordset(%({name})s::json) AS new({typed})"
 
 
 def _epoch(column: str) -> str:
@@ -50,7 +49,9 @@ def _epoch(column: str) -> str:
 
 _STATEMENTS = Statements(
     Words(
-        _given,
+        value=lambda column: f"new.{quoted(column)}",
+        given=_given,
+        written=lambda columns: f"RETURNING {columns}",
         clock={"last_modified": "clock_timestamp()"},
         seconds=_epoch,
         whole=lambda column, least: f"{column} >= {least}",

@@ -57,9 +57,10 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _write(self, *steps: SqlStep, values: Values | None = None, durable: bool = True) -> list[Row]:
-        """Do these steps in one transaction and one request, and return what the last of them returns.
+        """Do these steps in one transaction and one request, and return the rows of the last of them.
 
-        No step knows what the others write. What is not `durable` may be lost with the power.
+        Where they say what was written, those of a partition begin with its key, behind which is the time. No step
+        knows what the others write. What is not `durable` may be lost with the power.
         """
 
     @abstractmethod
@@ -166,7 +167,8 @@ class SqlStore(ABC):
             left = list(apart)
             while left:  # once, unless a refused one can no longer be told why: its record has just been deleted
                 records = [checkpoint_values(checkpoint) for _, checkpoint in left]
-                taken = set(self._write(SqlStep(self.statements.update_checkpoints, records)))
+                rows = self._write(SqlStep(self.statements.update_checkpoints, records))
+                taken = {row[:4] for row in rows}
                 left = [(position, checkpoint) for position, checkpoint in left if key_of(checkpoint) not in taken]
                 reasons = dict(self._reasons(left))
                 refused |= reasons
