@@ -2,10 +2,8 @@
 
 Owns each statement once, and the few words that a database has for itself (`Words`). Pure.
 
-A record is compared and written in one statement, under the lock of its row: it is inserted with the ETag that it is
-expected to have, and where it exists, that ETag decides whether it is written. One that should be there and is not is
-left out; stores never delete it. Many records come in key order, no key twice, so that two statements that lock the
-same rows do not wait for each other.
+A record is compared and written in one statement, under the lock of its row. Many records come in key order, no key
+twice, so that two statements that lock the same rows do not wait for each other.
 """
 
 from __future__ import annotations
@@ -47,6 +45,7 @@ class Words:
 
     value     SQL of a record's value in a column
     given     the FROM that such values of a step's records need; its `name` tells two steps apart
+    locked    the same, where the records that are compared by their ETag are locked in this order
     written   the RETURNING of a statement that says which records were written, by these columns
     clock     the columns that say when a record was written, and SQL for what they are now
     seconds   SQL for a column's time in seconds of the clock
@@ -55,6 +54,7 @@ class Words:
 
     value: Callable[[str], str]
     given: Callable[[str, Mapping[str, Kind]], str]
+    locked: Callable[[str, Mapping[str, Kind]], str]
     written: Callable[[str], str]
     clock: Mapping[str, str]
     seconds: Callable[[str], str]
@@ -85,7 +85,7 @@ def _selected(name: str, columns: Mapping[str, Kind], words: Words) -> str:
 def _deletion(table: str, columns: Mapping[str, Kind], words: Words) -> str:
     """What removes the records of a step that are as they say."""
     named = _selected("records", columns, words)
-    return f"DELETE FROM {table} WHERE ({_names(columns)}) IN ({named}) {words.written(_names(GROUP))}"
+    return f"DELETE FROM {table} WHERE ({_names(columns)}) IN ({named})"
 
 
 class Statements:
@@ -95,35 +95,40 @@ class Statements:
         clock = words.clock
         value, written = words.value, words.written
         now = ["etag = %(etag)s", *(f"{name} = {time}" for name, time in clock.items())]
-        times, modified = ", ".join(clock.values()), words.seconds("last_modified")
-        known = " AND ".join(f"known.{name} = {value(name)}" for name in PARTITION)
+        times = ", ".join(clock.values())
         self.listed = {
             table: ", ".join(words.seconds(name) if name in ("created", "last_modified") else name for name in columns)
             for table, columns in _LISTED.items()
         }
 
-        def owned(condition: str = "") -> str:
-            return f"""
+        stored = ", ".join(f"stored.{name}" for name in PARTITION)
+        said = written(f"{stored}, {words.seconds('stored.last_modified')}")
+        self.claim_new = f"""
 INSERT INTO {OWNERSHIP} AS stored ({_names(PARTITION)}, {_names(OWNED)}, etag, {_names(clock)})
-SELECT {", ".join(map(value, [*PARTITION, *OWNED]))}, coalesce({value("expected")}, %(etag)s), {times}
-{words.given("records", {**PARTITION, **OWNED, "expected": "text"})}
-WHERE {value("expected")} IS NULL OR EXISTS (SELECT 1 FROM {OWNERSHIP} AS known WHERE {known})
-ON CONFLICT ({_names(PARTITION)}) DO UPDATE SET {", ".join([*_settings(OWNED), *now])}
-WHERE stored.etag = excluded.etag {condition}
-{written(f"{_names(PARTITION)}, {modified}")}
+SELECT {", ".join(map(value, [*PARTITION, *OWNED]))}, %(etag)s, {times}
+{words.given("new_records", {**PARTITION, **OWNED})} WHERE true
+ON CONFLICT DO NOTHING {said}
 """
 
-        self.claim = owned()
-        self.renew = owned("AND stored.owner_id = excluded.owner_id AND stored.owner_level = excluded.owner_level")
+        def known(*same: str) -> str:
+            owned = [f"{quoted(name)} = {value(name)}" for name in OWNED]
+            conditions = [f"stored.{name} = {value(name)}" for name in (*PARTITION, *same)]
+            return f"""
+UPDATE {OWNERSHIP} AS stored SET {", ".join([*owned, *now])}
+{words.locked("records", {**PARTITION, **OWNED, "expected": "text"})}
+WHERE {" AND ".join(conditions)} AND stored.etag = {value("expected")} {said}
+"""
+
+        self.claim_known = known()
+        self.renew = known("owner_id", "owner_level")
         self.present = f"""
 INSERT INTO {PRESENCE} ({_names(OWNER)}, {_names(PRESENT)}, created, etag, {_names(clock)})
 SELECT {", ".join(map(value, [*OWNER, *PRESENT]))}, {clock["last_modified"]}, %(etag)s, {times}
 {words.given("presences", {**OWNER, **PRESENT})} WHERE true
 ON CONFLICT ({_names(OWNER)}) DO UPDATE SET {", ".join([*_settings(PRESENT), *now])}
-{written("owner_id")}
 """
         self.withdraw_presence = _deletion(PRESENCE, OWNER, words)
-        self.ask = _upsert(ASK, ASKED, words, _settings(ASKED)) + f" {written('partition')}"
+        self.ask = _upsert(ASK, ASKED, words, _settings(ASKED))
         self.withdraw_asks = _deletion(ASK, {**PARTITION, **ASKED}, words)
 
         self.checkpoints = f"SELECT partition, {_names(PROGRESS)} FROM {CHECKPOINT} WHERE {OF_GROUP}"

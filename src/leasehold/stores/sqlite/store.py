@@ -36,6 +36,7 @@ _STATEMENTS = Statements(
     Words(
         value=lambda column: f"%({column})s",  # a statement is run once for each record
         given=lambda name, columns: "",
+        locked=lambda name, columns: "",
         written=lambda columns: "",  # the number of rows says it
         clock={"boot_id": "%(boot)s", "last_modified": "%(now)s"},
         seconds=_seconds,
@@ -64,7 +65,7 @@ class SqliteStore(SqliteTables, SqlStore):
         with self._file.writing(durable=durable) as connection:
             time = self._time()
             for step in steps:
-                rows, statement = [], native(step.statement, ":").text
+                statement = native(step.statement, ":").text
                 for one in step.records:
                     cursor = connection.execute(statement, {**(values or {}), **time, **one})
                     if cursor.description is not None:
