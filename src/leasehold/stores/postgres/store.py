@@ -33,15 +33,23 @@ from leasehold.stores.sql.records import group_values
 from leasehold.stores.sql.statements import OF_GROUP, Statements, Words
 from leasehold.stores.sql.steps import SqlStep, Values
 from leasehold.stores.sql.store import SqlStore
-from leasehold.stores.sql.tables import OWNERSHIP, PRESENCE
+from leasehold.stores.sql.tables import OWNERSHIP, PARTITION, PRESENCE
 
 _SOON = synchronous_commit("'off'")
 
 
 def _given(name: str, columns: Mapping[str, Kind]) -> str:
-    """SQL of the records of a step (`Words.given`)."""
     typed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
-    return f"json_to_recordset(%({name})s::json) AS new({typed})"
+    return f"FROM json_to_recordset(%({name})s::json) AS new({typed})"
+
+
+def _locked(name: str, columns: Mapping[str, Kind]) -> str:
+    same = " AND ".join(f"stored.{column} = new.{column}" for column in PARTITION)
+    in_order = ", ".join(f'new.{column} COLLATE "C"' for column in PARTITION)
+    return (
+        f"FROM (WITH locked AS MATERIALIZED (SELECT new.* {_given(name, columns)} JOIN {OWNERSHIP} AS stored ON {same} "
+        f"WHERE stored.etag = new.expected ORDER BY {in_order} FOR UPDATE OF stored) SELECT * FROM locked) AS new"
+    )
 
 
 def _epoch(column: str) -> str:
@@ -50,7 +58,10 @@ def _epoch(column: str) -> str:
 
 _STATEMENTS = Statements(
     Words(
-        _given,
+        value=lambda column: f"new.{quoted(column)}",
+        given=_given,
+        locked=_locked,
+        written=lambda columns: f"RETURNING {columns}",
         clock={"last_modified": "clock_timestamp()"},
         seconds=_epoch,
         whole=lambda column, least: f"{column} >= {least}",
@@ -64,8 +75,7 @@ _LIST = f"SELECT {_epoch('clock_timestamp()')}, " + ", ".join(
 """All that is listed, in one request."""
 
 _BRING_BACK = [
-    f"UPDATE {table} SET last_modified = clock_timestamp() "
-    f"WHERE {OF_GROUP} AND last_modified > clock_timestamp() RETURNING 1"
+    f"UPDATE {table} SET last_modified = clock_timestamp() WHERE {OF_GROUP} AND last_modified > clock_timestamp()"
     for table in (OWNERSHIP, PRESENCE)
 ]
 
@@ -103,13 +113,14 @@ class PostgresStore(PostgresTables, SqlStore):
 
 @lru_cache(maxsize=64)
 def _one(statements: tuple[str, ...], durable: bool) -> str:
-    """One statement that does all of these and has the rows of the last."""
+    """One statement that does all of these and has their rows."""
     if durable and len(statements) == 1:
         return statements[0]
     steps = [f"step_{number} AS ({statement})" for number, statement in enumerate(statements)]
     if not durable:
         steps.append(f"soon AS MATERIALIZED (SELECT {_SOON})")
-    rows = f"SELECT * FROM step_{len(statements) - 1}"
+    said = [f"SELECT * FROM step_{number}" for number, one in enumerate(statements) if "RETURNING" in one]
+    rows = f"SELECT * FROM ({' UNION ALL '.join(said)}) AS said" if said else "SELECT 1"
     return f"WITH {', '.join(steps)} {rows}{'' if durable else ' WHERE (SELECT count(*) FROM soon) = 1'}"
 
 

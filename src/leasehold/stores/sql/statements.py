@@ -2,10 +2,8 @@
 
 Owns each statement once, and the few words that a database has for itself (`Words`). Pure.
 
-A record is compared and written in one statement, under the lock of its row: it is inserted with the ETag that it is
-expected to have, and where it exists, that ETag decides whether it is written. One that should be there and is not is
-left out; stores never delete it. Many records come in key order, no key twice, so that two statements that lock the
-same rows do not wait for each other.
+A record is compared and written in one statement, under the lock of its row. Many records come in key order, no key
+twice, so that two statements that lock the same rows do not wait for each other.
 """
 
 from __future__ import annotations
@@ -45,13 +43,19 @@ _LISTED = {
 class Words:
     """What the databases call differently.
 
-    given     SQL of the records of a step, as rows of these columns called `new`; `name` tells two steps apart
+    value     SQL of a record's value in a column
+    given     the FROM that such values of a step's records need; its `name` tells two steps apart
+    locked    the same, where the records that are compared by their ETag are locked in this order
+    written   the RETURNING of a statement that says which records were written, by these columns
     clock     the columns that say when a record was written, and SQL for what they are now
     seconds   SQL for a column's time in seconds of the clock
     whole     SQL for whether a stored number is a whole one, this or more
     """
 
+    value: Callable[[str], str]
     given: Callable[[str, Mapping[str, Kind]], str]
+    locked: Callable[[str, Mapping[str, Kind]], str]
+    written: Callable[[str], str]
     clock: Mapping[str, str]
     seconds: Callable[[str], str]
     whole: Callable[[str, int], str]
@@ -66,22 +70,22 @@ def _settings(columns: Iterable[str]) -> list[str]:
     return [f"{quoted(name)} = excluded.{quoted(name)}" for name in columns]
 
 
-def _same(table: str, columns: Iterable[str]) -> str:
-    return " AND ".join(f"{table}.{name} = new.{name}" for name in columns)
-
-
 def _upsert(table: str, columns: Mapping[str, Kind], words: Words, settings: Iterable[str]) -> str:
     """What writes the records of a step, each under its partition; what comes behind may say what is set, and when."""
     return f"""
 INSERT INTO {table} AS stored ({_names(PARTITION)}, {_names(columns)})
-SELECT {_names(PARTITION)}, {_names(columns)} FROM {words.given("records", {**PARTITION, **columns})} WHERE true
+{_selected("records", {**PARTITION, **columns}, words)} WHERE true
 ON CONFLICT ({_names(PARTITION)}) DO UPDATE SET {", ".join(settings)}"""
+
+
+def _selected(name: str, columns: Mapping[str, Kind], words: Words) -> str:
+    return f"SELECT {', '.join(map(words.value, columns))} {words.given(name, columns)}"
 
 
 def _deletion(table: str, columns: Mapping[str, Kind], words: Words) -> str:
     """What removes the records of a step that are as they say."""
-    named = f"SELECT {_names(columns)} FROM {words.given('records', columns)}"
-    return f"DELETE FROM {table} WHERE ({_names(columns)}) IN ({named}) RETURNING {_names(columns)}"
+    named = _selected("records", columns, words)
+    return f"DELETE FROM {table} WHERE ({_names(columns)}) IN ({named})"
 
 
 class Statements:
@@ -89,35 +93,42 @@ class Statements:
 
     def __init__(self, words: Words) -> None:
         clock = words.clock
-        written = ["etag = %(etag)s", *(f"{name} = {now}" for name, now in clock.items())]
-        modified = words.seconds("last_modified")
+        value, written = words.value, words.written
+        now = ["etag = %(etag)s", *(f"{name} = {time}" for name, time in clock.items())]
+        times = ", ".join(clock.values())
         self.listed = {
             table: ", ".join(words.seconds(name) if name in ("created", "last_modified") else name for name in columns)
             for table, columns in _LISTED.items()
         }
 
-        def owned(condition: str = "") -> str:
-            return f"""
+        stored = ", ".join(f"stored.{name}" for name in PARTITION)
+        said = written(f"{stored}, {words.seconds('stored.last_modified')}")
+        self.claim_new = f"""
 INSERT INTO {OWNERSHIP} AS stored ({_names(PARTITION)}, {_names(OWNED)}, etag, {_names(clock)})
-SELECT {_names(PARTITION)}, {_names(OWNED)}, coalesce(expected, %(etag)s), {", ".join(clock.values())}
-FROM {words.given("records", {**PARTITION, **OWNED, "expected": "text"})}
-WHERE expected IS NULL OR EXISTS (SELECT 1 FROM {OWNERSHIP} AS known WHERE {_same("known", PARTITION)})
-ON CONFLICT ({_names(PARTITION)}) DO UPDATE SET {", ".join([*_settings(OWNED), *written])}
-WHERE stored.etag = excluded.etag {condition}
-RETURNING {_names(PARTITION)}, {modified}
+SELECT {", ".join(map(value, [*PARTITION, *OWNED]))}, %(etag)s, {times}
+{words.given("new_records", {**PARTITION, **OWNED})} WHERE true
+ON CONFLICT DO NOTHING {said}
 """
 
-        self.claim = owned()
-        self.renew = owned("AND stored.owner_id = excluded.owner_id AND stored.owner_level = excluded.owner_level")
+        def known(*same: str) -> str:
+            owned = [f"{quoted(name)} = {value(name)}" for name in OWNED]
+            conditions = [f"stored.{name} = {value(name)}" for name in (*PARTITION, *same)]
+            return f"""
+UPDATE {OWNERSHIP} AS stored SET {", ".join([*owned, *now])}
+{words.locked("records", {**PARTITION, **OWNED, "expected": "text"})}
+WHERE {" AND ".join(conditions)} AND stored.etag = {value("expected")} {said}
+"""
+
+        self.claim_known = known()
+        self.renew = known("owner_id", "owner_level")
         self.present = f"""
 INSERT INTO {PRESENCE} ({_names(OWNER)}, {_names(PRESENT)}, created, etag, {_names(clock)})
-SELECT {_names(OWNER)}, {_names(PRESENT)}, {clock["last_modified"]}, %(etag)s, {", ".join(clock.values())}
-FROM {words.given("presences", {**OWNER, **PRESENT})} WHERE true
-ON CONFLICT ({_names(OWNER)}) DO UPDATE SET {", ".join([*_settings(PRESENT), *written])}
-RETURNING owner_id
+SELECT {", ".join(map(value, [*OWNER, *PRESENT]))}, {clock["last_modified"]}, %(etag)s, {times}
+{words.given("presences", {**OWNER, **PRESENT})} WHERE true
+ON CONFLICT ({_names(OWNER)}) DO UPDATE SET {", ".join([*_settings(PRESENT), *now])}
 """
         self.withdraw_presence = _deletion(PRESENCE, OWNER, words)
-        self.ask = _upsert(ASK, ASKED, words, _settings(ASKED)) + " RETURNING partition"
+        self.ask = _upsert(ASK, ASKED, words, _settings(ASKED))
         self.withdraw_asks = _deletion(ASK, {**PARTITION, **ASKED}, words)
 
         self.checkpoints = f"SELECT partition, {_names(PROGRESS)} FROM {CHECKPOINT} WHERE {OF_GROUP}"
@@ -130,11 +141,11 @@ RETURNING {_names(PARTITION)}, {_names(PROGRESS)}
         self.update_checkpoints = f"""{_upsert(CHECKPOINT, PROGRESS, words, _settings(PROGRESS))}
 WHERE NOT ({readable}) OR {higher}
   OR (excluded.owner_level = stored.owner_level AND excluded.sequence_number >= stored.sequence_number)
-RETURNING {_names(PARTITION)}
+{written(_names(PARTITION))}
 """
         self.stands = f"""
-SELECT {", ".join(f"stored.{name}" for name in PARTITION)}, stored.sequence_number, stored.owner_level
-FROM {CHECKPOINT} AS stored JOIN {words.given("records", {**PARTITION, **PROGRESS})} ON {_same("stored", PARTITION)}
+SELECT {_names(PARTITION)}, sequence_number, owner_level FROM {CHECKPOINT}
+WHERE ({_names(PARTITION)}) IN ({_selected("records", PARTITION, words)})
 """
 
 

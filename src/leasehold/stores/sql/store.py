@@ -57,9 +57,10 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _write(self, *steps: SqlStep, values: Values | None = None, durable: bool = True) -> list[Row]:
-        """Do these steps in one transaction and one request, and return what the last of them returns.
+        """Do these steps in one transaction and one request, and return their rows.
 
-        No step knows what the others write. What is not `durable` may be lost with the power.
+        Where they say what was written, those of a partition begin with its key, behind which is the time. No step
+        knows what the others write. What is not `durable` may be lost with the power.
         """
 
     @abstractmethod
@@ -79,7 +80,7 @@ class SqlStore(ABC):
         )
 
     def claim_ownership(self, claims: Sequence[Ownership]) -> list[Ownership]:
-        return self._put(self.statements.claim, claims, durable=True)
+        return self._put(self.statements.claim_known, claims, durable=True)
 
     def renew_ownership(self, held: Sequence[Ownership], presence: Presence | None = None) -> list[Ownership]:
         beside = []
@@ -92,16 +93,18 @@ class SqlStore(ABC):
 
     def relinquish_ownership(self, held: Sequence[Ownership]) -> list[Ownership]:
         given_up = [dataclasses.replace(record, owner_id="") for record in held if record.etag is not None]
-        return self._put(self.statements.claim, given_up, durable=True)
+        return self._put(self.statements.claim_known, given_up, durable=True)
 
     def _put(self, statement: str, records: Sequence[Ownership], *beside: SqlStep, durable: bool) -> list[Ownership]:
         """Write the records, and what is beside the first of them; return those that were written."""
         self._check_records(records)
         won: dict[int, Ownership] = {}
         for apart in keys_apart(records) or [[]]:
-            steps = list(beside)
-            if apart:
-                steps.append(SqlStep(statement, [ownership_values(record) for _, record in apart]))
+            new = [ownership_values(record) for _, record in apart if record.etag is None]
+            known = [ownership_values(record) for _, record in apart if record.etag is not None]
+            steps = [*beside]
+            steps += [SqlStep(self.statements.claim_new, new, "new_records")] if new else []
+            steps += [SqlStep(statement, known)] if known else []
             if not steps:
                 continue
             etag = secrets.token_hex(8)
@@ -109,8 +112,9 @@ class SqlStore(ABC):
             modified = {row[:4]: row[4] for row in rows} if apart else {}
             for position, record in apart:
                 if (at := modified.get(key_of(record))) is not None:
-                    written = {"etag": etag, "last_modified": at, "last_error": legible(record.last_error)}
-                    won[position] = dataclasses.replace(record, **written)
+                    won[position] = dataclasses.replace(
+                        record, etag=etag, last_modified=at, last_error=legible(record.last_error)
+                    )
             beside = ()
         return [won[position] for position in sorted(won)]
 
@@ -166,7 +170,8 @@ class SqlStore(ABC):
             left = list(apart)
             while left:  # once, unless a refused one can no longer be told why: its record has just been deleted
                 records = [checkpoint_values(checkpoint) for _, checkpoint in left]
-                taken = set(self._write(SqlStep(self.statements.update_checkpoints, records)))
+                rows = self._write(SqlStep(self.statements.update_checkpoints, records))
+                taken = {row[:4] for row in rows}
                 left = [(position, checkpoint) for position, checkpoint in left if key_of(checkpoint) not in taken]
                 reasons = dict(self._reasons(left))
                 refused |= reasons

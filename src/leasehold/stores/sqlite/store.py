@@ -7,13 +7,12 @@ SQLite's locks nor the clock hold. Its clock, and what happens when a party stop
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock
-from leasehold.database.statements import quoted
-from leasehold.database.tables import Kind
+from leasehold.database.statements import native
 from leasehold.model import Ask, Checkpoint, ConsumerGroup, Ownership
 from leasehold.stores.base import StoreFeatures
 from leasehold.stores.checkpoint_data import check_data
@@ -21,14 +20,9 @@ from leasehold.stores.sql.records import group_values
 from leasehold.stores.sql.statements import OF_GROUP, Statements, Words
 from leasehold.stores.sql.steps import Row, SqlStep, Values
 from leasehold.stores.sql.store import SqlStore
+from leasehold.stores.sql.tables import PARTITION
 from leasehold.stores.sqlite.database import SqliteTables
 from leasehold.stores.sqlite.schema import STORES
-
-
-def _given(_: str, columns: Mapping[str, Kind]) -> str:
-    """SQL of one record of a step (`Words.given`): a statement is run once for each."""
-    values = (f"%({column})s AS {quoted(column)}" for column in columns)
-    return f"(SELECT {', '.join(values)}) AS new"
 
 
 def _seconds(column: str) -> str:
@@ -40,7 +34,10 @@ def _seconds(column: str) -> str:
 
 _STATEMENTS = Statements(
     Words(
-        _given,
+        value=lambda column: f"%({column})s",  # a statement is run once for each record
+        given=lambda name, columns: "",
+        locked=lambda name, columns: "",
+        written=lambda columns: "",  # the number of rows says it
         clock={"boot_id": "%(boot)s", "last_modified": "%(now)s"},
         seconds=_seconds,
         whole=lambda column, least: f"typeof({column}) = 'integer' AND {column} >= {least}",
@@ -65,10 +62,16 @@ class SqliteStore(SqliteTables, SqlStore):
 
     def _write(self, *steps: SqlStep, values: Values | None = None, durable: bool = True) -> list[Row]:
         rows: list[Row] = []
-        with self._writing(durable=durable) as (session, time):
-            beside = {**(values or {}), **time}
+        with self._file.writing(durable=durable) as connection:
+            time = self._time()
             for step in steps:
-                rows = [row for one in step.records for row in session.rows(step.statement, {**beside, **one})]
+                statement = native(step.statement, ":").text
+                for one in step.records:
+                    cursor = connection.execute(statement, {**(values or {}), **time, **one})
+                    if cursor.description is not None:
+                        rows += cursor.fetchall()
+                    elif cursor.rowcount:
+                        rows.append((*map(one.get, PARTITION), time["now"]))
         return rows
 
     def _records_of(self, group: ConsumerGroup) -> tuple[float, Iterable[Sequence[Row]]]:
