@@ -21,6 +21,8 @@ from leasehold.errors import AlreadyInUse, LeaseholdError, SinkError, UsageError
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub, TellsTimes
 from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence, RecordKind
+from leasehold.operations.asking_rights import asked_for, notes_of, said_of, summary_of
+from leasehold.operations.rights import Use
 from leasehold.ownership.starting import check_binding, check_levels
 from leasehold.ownership.unusable_records import MEANS
 from leasehold.printable import counted, excerpt
@@ -181,6 +183,17 @@ def look_at_related(sink: Sink, tables: Collection[str], place: str) -> Iterator
             keys = " or ".join(f"({', '.join(key)})" for key in it.keys)
             limits = "; this user may not delete from it, which Gone needs" if it.missing else ""
             yield Finding("related", place, True, f"{said}; keys=[…] of a Row may be {keys}{limits}")
+
+
+def look_at_rights(url: str, use: Use, file: str, *, timeout: float = TIMEOUT) -> Iterator[Finding]:
+    """Whether this user has all the rights of the one list (`operations.rights`) that a run needs at a URL."""
+    answer = asked_for(url, use, timeout=timeout)
+    if answer.is_ready:
+        yield Finding("rights", DRIVER, True, f"{masked(url)}: {summary_of(answer)}")
+    for said, remedy in said_of(answer, file):
+        yield Finding("rights", DRIVER, False, f"{masked(url)}: {said}", remedy)
+    for said in notes_of(answer):
+        yield Finding("rights", DRIVER, True, said)
 
 
 def look_at_store(part: str, url: str, place: str, hub_url: str, group: str, *, timeout: float) -> Iterator[Finding]:

@@ -51,7 +51,7 @@ from leasehold.sinks.postgres.bookkeeping import FORMAT, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.session import PostgresSession, check_same, gone, timeouts_of, until_it_stays
 from leasehold.sinks.postgres.transaction import CheckedLayout, PostgresTransaction
-from leasehold.sinks.postgres.trial import check_rights, write_a_row
+from leasehold.sinks.postgres.trial import write_a_row
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.remembered_order import check_spec
@@ -160,7 +160,6 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         with suppress(_Looked), self._claimed() as transaction:
             there = transaction.session.there(self.spec.name)
             record.check_still_there(transaction.session)
-            check_rights(transaction.session)
             if schema is not None:
                 transaction.fit(schema, only_look=True)
                 added = transaction.added
