@@ -87,11 +87,11 @@ def said_of(answer: Answer, file: str) -> Iterator[tuple[str, str]]:
     for thing, its in by_thing(answer.needed).items():
         rights = ", ".join(one.right for one in its)
         [grant] = grants(its, answer.user)
-        yield f"this user has no {rights} on {thing}, which {its[0].why}", grant
+        yield f"the user {answer.user} has no {rights} on {thing}, which {its[0].why}", grant
     if answer.absent and not answer.creates:
         shown = ", ".join(answer.absent)
         said = f"{shown} {'is' if len(answer.absent) == 1 else 'are'} missing in the schema {answer.schema}"
-        yield f"{said}, and this user may not make tables there", ways_to_make(file)
+        yield f"{said}, and the user {answer.user} may not make tables there", ways_to_make(file)
 
 
 def ways_to_make(file: str) -> str:
@@ -104,11 +104,11 @@ def notes_of(answer: Answer) -> Iterator[str]:
     for one in answer.lacking:
         if one.spare and one.right == OWNER:
             yield (
-                f"{one.thing} {one.why}, which only its owner may add, and this user is not: a run ends at such a "
-                "column. Add it as the owner before, or ALTER TABLE … OWNER TO this user"
+                f"{one.thing} {one.why}, which only its owner may add, and {answer.user} is not: a run ends at such "
+                "a column. Add it as the owner before, or let this user own the table: ALTER TABLE … OWNER TO"
             )
         elif one.spare:
-            yield f"this user has no {one.right} on {one.thing}, which {one.why}: {grants([one], answer.user)[0]}"
+            yield f"without {one.right} on {one.thing}, which {one.why}, Gone fails: {grants([one], answer.user)[0]}"
 
 
 def check_rights(uses: Sequence[tuple[str, Use]], file: str, *, timeout: float) -> None:
@@ -124,5 +124,7 @@ def check_rights(uses: Sequence[tuple[str, Use]], file: str, *, timeout: float) 
 def summary_of(answer: Answer) -> str:
     """What is said where a run lacks nothing."""
     if answer.absent:
-        return f"this user may make the {counted(len(answer.absent), 'table')} missing in the schema {answer.schema}"
-    return f"this user has the {counted(len(answer.rights), 'right')} that a run needs in the schema {answer.schema}"
+        missing = counted(len(answer.absent), "table")
+        return f"the user {answer.user} may make the {missing} missing in the schema {answer.schema}"
+    has = counted(len(answer.rights), "right")
+    return f"the user {answer.user} has the {has} that a run needs in the schema {answer.schema}"

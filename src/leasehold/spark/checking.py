@@ -83,6 +83,18 @@ def look_with_spark(
     return found
 
 
+def columns_of(file: PipelineFile) -> pa.Schema:
+    """The columns that the transform of a file gives, with those of the fence. Raises `ConfigError`."""
+    spark = open_session(*file.session())
+    try:
+        table = table_of(file)
+        transformed = BatchTransform(file, spark).dry_run()
+        return table.evaluate(table.prepare(no_rows(spark, transformed.schema))).rows.schema
+    finally:
+        with suppress(Py4JError, ConnectionError):
+            spark.stop()
+
+
 def _explained(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     """The findings; an error of a task in one line, as the loop tells it."""
     try:

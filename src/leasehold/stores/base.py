@@ -83,6 +83,15 @@ class SchemaKeeper(Protocol):
 
 
 @runtime_checkable
+class TellsStatements(Protocol):
+    """A store with tables, which can say what makes them."""
+
+    def schema_statements(self) -> tuple[str, ...]:
+        """What makes those that are missing, as SQL: none where all are there. Makes and changes nothing."""
+        ...
+
+
+@runtime_checkable
 class TellsWhetherMade(Protocol):
     """A store that would make what it keeps records in at its first use, and can say beforehand whether it is there."""
 

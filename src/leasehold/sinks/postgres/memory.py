@@ -20,6 +20,7 @@ import psycopg
 from leasehold.sinks.postgres import own_values
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.layout import FILLFACTOR, Layout
+from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.postgres.own_values import OwnColumn
 from leasehold.sinks.postgres.session import PostgresSession, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE, split
@@ -34,13 +35,14 @@ _IN_MEMORY = "0.01"
 
 def make(session: PostgresSession, layout: Layout) -> None:
     """Make the table, which is missing."""
-    names = session.names
-    declared = {column.name: column for column in layout.relation.columns}
-    columns = ", ".join(
-        f"{mine} {declared[key.name].declared} NOT NULL"
-        for mine, key in zip(names.key_columns, layout.key_targets, strict=True)
-    )
-    session.run(
+    declared = {column.name: column.declared for column in layout.relation.columns}
+    session.run(statement(session.names, [declared[key.name] for key in layout.key_targets]))
+
+
+def statement(names: Names, types: Sequence[str]) -> str:
+    """The statement that makes the table, where the keys of the entity table have these types."""
+    columns = ", ".join(f"{mine} {type_} NOT NULL" for mine, type_ in zip(names.key_columns, types, strict=True))
+    return (
         f"CREATE TABLE {names.memory} ({columns}, lane bigint NOT NULL, number bigint NOT NULL, "
         'by_number numeric, by_text text COLLATE "C", gone boolean NOT NULL, '
         f"PRIMARY KEY ({', '.join(names.key_columns)})) WITH (fillfactor = {FILLFACTOR})"

@@ -7,15 +7,18 @@ there for a minute is ended by the server after the store's time-out. A table th
 made again, empty, by `create_schema` and by a store that starts. Levels are kept in the ownership and in the
 checkpoint, so that the one knows what the other has forgotten.
 
-Who may not make tables runs `open_store(url).create_schema()` once as somebody who may; a store needs no more
-than SELECT, INSERT, UPDATE and DELETE afterwards (and USAGE of the sequence for leases).
+`leasehold init` makes them as somebody who may, or prints the statements: a store needs no more than SELECT, INSERT,
+UPDATE and DELETE afterwards (and USAGE of the sequence for leases).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import psycopg
 
 from leasehold.database.postgres.connections import Connection
+from leasehold.database.postgres.place import qualified
 from leasehold.errors import UsageError
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.table_versions import Component, gone, removed
@@ -115,18 +118,26 @@ class PostgresSchema:
                 there, stated = self._found(connection)
                 self._component.check(self._shown, stated, there)
                 remade = [] if stated is None else self._component.missing(there)
-                statements = self._component.statements if stated is None else self._component.remakings(remade)
-                for statement in statements:
+                for statement in self._makings(there, stated):
                     connection.execute(statement)
-                if stated is None:
-                    connection.execute(_SCHEMA_TABLE)
-                    connection.execute("INSERT INTO leasehold_schema VALUES (%s, %s)", [name, version])
             return SchemaChange(name, 0 if stated is None else version, version, tuple(remade))
         except psycopg.errors.InsufficientPrivilege as error:
             raise UsageError(
                 f"{self._shown}: tables of Leasehold are missing, and this user may not make them "
-                f"({str(error).splitlines()[0]}). Call create_schema() of the store once as somebody who may."
+                f"({str(error).splitlines()[0]}). Run `leasehold init` once as somebody who may: --as USER, or --sql"
             ) from error
+
+    def missing_statements(self, connection: Connection) -> tuple[str, ...]:
+        """What makes the tables that are missing, as SQL for anybody's session. Makes and changes nothing."""
+        there, stated = self._found(connection)
+        self._component.check(self._shown, stated, there)
+        return tuple(qualified(one, connection.schema) for one in self._makings(there, stated))
+
+    def _makings(self, there: Collection[str], stated: int | None) -> list[str]:
+        if stated is not None:
+            return self._component.remakings(self._component.missing(there))
+        row = f"INSERT INTO leasehold_schema VALUES ('{self._component.name}', {self._component.version})"
+        return [*self._component.statements, _SCHEMA_TABLE, row]
 
     def _found(self, connection: Connection) -> tuple[set[str], int | None]:
         """The relations of the schema, and the version that the database states for these tables."""

@@ -67,6 +67,10 @@ class PostgresStore:
         """Make the tables, which the first use does too, and say what was done."""
         return self._connections.once(self._schema.create)
 
+    def schema_statements(self) -> tuple[str, ...]:
+        """What makes the tables that are missing, as SQL."""
+        return self._connections.once(self._schema.missing_statements)
+
     def is_made(self) -> bool:
         """Whether the tables are there; makes none."""
         return self._connections.once(self._schema.is_there)

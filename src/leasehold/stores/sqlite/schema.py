@@ -30,6 +30,12 @@ class SqliteSchema:
 
     component: Component
 
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What makes these tables in a file that has none of them."""
+        stated = f"INSERT INTO leasehold_schema VALUES ('{self.component.name}', {self.component.version})"
+        return (*self.component.statements, _TABLE, stated)
+
     def check(self, connection: sqlite3.Connection) -> None:
         """Refuse tables of another version."""
         self._looked(connection)

@@ -90,6 +90,9 @@ class SqliteStore:
     def create_schema(self) -> SchemaChange:
         return SCHEMA.create(self._file.path, self._timeout)
 
+    def schema_statements(self) -> tuple[str, ...]:
+        return () if self.is_made() else SCHEMA.statements
+
     def is_made(self) -> bool:
         return SCHEMA.is_there(self._file.path, self._timeout)
 
