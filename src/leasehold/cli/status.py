@@ -17,6 +17,7 @@ from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, JsonOutput, Output, Result, ResultTable, output_option, plain, span
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.progress import GroupProgress, PartitionProgress
+from leasehold.ownership.starting import reset_said
 from leasehold.printable import counted, excerpt, shortened
 from leasehold.stores.names import LONGEST_NAME
 
@@ -163,7 +164,9 @@ def status(
     def looked(progress: GroupProgress) -> Looked:
         at, moment = clock.wall(), clock.monotonic()
         times = group.times(progress, at)
-        result = describe(pipeline.name, progress, times, aside.latest(), at)
+        bound = group.checkpoints.pipeline_binding(group.group)
+        reset = None if bound is None or bound.reset_to is None else reset_said(bound.reset_to, str(file))
+        result = describe(pipeline.name, progress, times, aside.latest(), at, reset)
         return Looked(at, moment, progress, result, group.expiration)
 
     if every is None:
@@ -182,10 +185,12 @@ def describe(
     times: GroupTimes | None = None,
     counts: SetAsideCounts | None = None,
     at: float = 0.0,
+    reset: str | None = None,
 ) -> Result:
     """The status of a pipeline as a result; without `times` what would take further questions is left out.
 
     `counts` is what is set aside beside the table, None where nobody can tell; `at` is now, in seconds since 1970.
+    `reset` is what to say of a reset that did not end.
     """
     rows, instances = progress.partitions, progress.instances
     known: Sequence[PartitionTimes | None] = [None] * len(rows)
@@ -217,6 +222,8 @@ def describe(
             "maximum_partitions, or hangs in a handler and takes none until that returns (its log, and the last error "
             "above, say so). Start another instance, raise maximum_partitions, or kill the one that hangs"
         )
+    if reset is not None:
+        summary += f"\n{reset}"
     if counts is not None:
         summary += _said_of_aside(counts, at)
     return Result(
@@ -228,6 +235,7 @@ def describe(
             **(_facts(times) if times else {}),
             **(_facts_of_aside(counts) if times else {}),
             "unserved": list(progress.unserved),
+            **({"reset": reset} if times else {}),
             "suspects": [
                 {"partition": r.partition, "failures": r.failures, "lastError": r.last_error} for r in rows if r.suspect
             ],

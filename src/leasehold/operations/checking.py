@@ -23,7 +23,7 @@ from leasehold.hubs.base import Hub, TellsTimes
 from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence, RecordKind
 from leasehold.operations.asking_rights import asked_for, notes_of, said_of, summary_of
 from leasehold.operations.rights import Use
-from leasehold.ownership.starting import check_binding, check_levels
+from leasehold.ownership.starting import check_binding, check_levels, check_reset
 from leasehold.ownership.unusable_records import MEANS
 from leasehold.printable import counted, excerpt
 from leasehold.queues import BACKENDS as QUEUES
@@ -288,6 +288,7 @@ def look_at_table(
             hub.close()
         marks = sink.watermarks(identity) if there else {}
         if checkpoints is not None and (bound := checkpoints.pipeline_binding(records)) is not None:
+            check_reset(bound, file)
             whose = sink.identity() if compares is None else compares.recorded_identity() or ""
             mine = PipelineBinding(sink.spec.pipeline, whose)
             try:

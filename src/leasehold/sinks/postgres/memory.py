@@ -17,8 +17,10 @@ from typing import Any
 
 import psycopg
 
+from leasehold.database.statements import unsent
 from leasehold.sinks.postgres import own_values
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
+from leasehold.sinks.postgres.catalog import relation
 from leasehold.sinks.postgres.layout import FILLFACTOR, Layout
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.postgres.own_values import OwnColumn
@@ -37,6 +39,24 @@ def make(session: PostgresSession, layout: Layout) -> None:
     """Make the table, which is missing."""
     declared = {column.name: column.declared for column in layout.relation.columns}
     session.run(statement(session.names, [declared[key.name] for key in layout.key_targets]))
+
+
+def fit(session: PostgresSession, layout: Layout) -> None:
+    """Make the table anew where it is empty and its keys are of other types: the entity table was dropped, and is made
+    of other columns now. Whoever does not own it leaves it as it is."""
+    memory = session.spec.memory or ""
+    had = {column.name: column.declared for column in relation(session, memory).columns}
+    declared = {column.name: column.declared for column in layout.relation.columns}
+    types = [declared[key.name] for key in layout.key_targets]
+    if [had.get(name) for name in session.names.key_columns] == types:
+        return
+    if session.one(f"SELECT EXISTS (SELECT 1 FROM {session.names.memory})") or not session.one(
+        "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%(it)s)",
+        it=unsent(session.names.memory),
+    ):
+        return
+    session.run(f"DROP TABLE {session.names.memory}")
+    session.run(statement(session.names, types))
 
 
 def statement(names: Names, types: Sequence[str]) -> str:
