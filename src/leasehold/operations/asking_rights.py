@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from leasehold.backends import masked
 from leasehold.database.rights import OWNER, Right, by_thing, grants
 from leasehold.errors import UsageError
-from leasehold.operations.rights import Place, Use, named_tables, needed, tables_of
+from leasehold.operations.rights import DatabaseState, Use, named_tables, needed, tables_of
 from leasehold.printable import counted
 from leasehold.sinks.beside.tables import ALL_SHARED
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class UserRights:
     """What a use of a database needs, and has not.
 
     rights   the whole list
@@ -51,7 +51,7 @@ def has_rights(url: str) -> bool:
     return url.startswith("postgresql:")
 
 
-def asked_for(url: str, use: Use, *, timeout: float, role: str | None = None) -> Answer:
+def asked_for(url: str, use: Use, *, timeout: float, role: str | None = None) -> UserRights:
     """What the user of a `postgresql://` URL, or another `role`, has not of what a use needs.
 
     Raises `StoreUnavailable`, and `UsageError` where the user may not use the schema at all.
@@ -60,18 +60,18 @@ def asked_for(url: str, use: Use, *, timeout: float, role: str | None = None) ->
     from leasehold.database.postgres.connections import Connection, Connections
     from leasehold.database.postgres.place import RELATIONS
 
-    def ask(connection: Connection) -> Answer:
+    def ask(connection: Connection) -> UserRights:
         database, user = there.session_of(connection)
         schema, whose = connection.schema, role or user
         found = there.relations(connection, schema)
         own = named_tables(use, schema)
-        place = Place(database, schema, found, there.referred(connection, own), there.drawn(connection, own))
+        place = DatabaseState(database, schema, found, there.referred(connection, own), there.drawn(connection, own))
         rights = needed(use, place)
         lacking, _ = there.missing(connection, rights, whose)
         names = (*tables_of(use), *(name for where, name in own[:1]))
         absent = tuple(name for name in names if name not in found)
         creates = there.may_create(connection, schema, whose)
-        return Answer(masked(url), whose, schema, tuple(rights), tuple(lacking), absent, creates)
+        return UserRights(masked(url), whose, schema, tuple(rights), tuple(lacking), absent, creates)
 
     relations = RELATIONS if use.table is None else (*RELATIONS, *(table.name for table in ALL_SHARED))
     schema = "" if use.table is None else use.table.spec.schema or ""
@@ -82,7 +82,7 @@ def asked_for(url: str, use: Use, *, timeout: float, role: str | None = None) ->
         connections.close()
 
 
-def said_of(answer: Answer, file: str) -> Iterator[tuple[str, str]]:
+def said_of(answer: UserRights, file: str) -> Iterator[tuple[str, str]]:
     """What the user lacks, each with what to do: one object a line. `file` names the pipeline file."""
     for thing, its in by_thing(answer.needed).items():
         rights = ", ".join(one.right for one in its)
@@ -99,7 +99,7 @@ def ways_to_make(file: str) -> str:
     return f"leasehold init {file} --as USER, who may; or leasehold init {file} --sql prints it for whoever does"
 
 
-def notes_of(answer: Answer) -> Iterator[str]:
+def notes_of(answer: UserRights) -> Iterator[str]:
     """What a run does without, and may come to need."""
     for one in answer.lacking:
         if one.spare and one.right == OWNER:
@@ -121,7 +121,7 @@ def check_rights(uses: Sequence[tuple[str, Use]], file: str, *, timeout: float) 
         raise UsageError("nothing was changed: " + "; ".join(dict.fromkeys(told)))
 
 
-def summary_of(answer: Answer) -> str:
+def summary_of(answer: UserRights) -> str:
     """What is said where a run lacks nothing."""
     if answer.absent:
         missing = counted(len(answer.absent), "table")

@@ -2,7 +2,7 @@
 
 Owns the list, and the tables that it names. `leasehold init` makes these tables and grants these rights, `leasehold
 check` and `leasehold reset` ask for them, and `run`, `status`, `reset` and every other command need no others. Pure:
-what there is in the database comes in as `Place`.
+what there is in the database comes in as `DatabaseState`.
 
 Every pipeline has the same rights on the tables that all entity tables of a schema share, since some commands look
 into each of them: `status` counts parked events, `forget` removes an entity from wherever it is kept. So a role that
@@ -77,7 +77,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatabaseState:
     """What there is in a database already.
 
     database  its name
@@ -128,13 +128,13 @@ def named_tables(use: Use, schema: str) -> list[tuple[str, str]]:
     return [(schema, use.table.spec.name), *((one.schema or schema, one.name) for one in names)]
 
 
-def needed(use: Use, place: Place) -> list[Right]:
+def needed(use: Use, place: DatabaseState) -> list[Right]:
     """All that such a use of this place needs, each right once. The whole list for a database without these tables."""
     found = list(_needed(use, place))
     return [*{(one.thing, one.right): one for one in reversed(found)}.values()][::-1]
 
 
-def _needed(use: Use, place: Place) -> Iterator[Right]:
+def _needed(use: Use, place: DatabaseState) -> Iterator[Right]:
     where = place.schema
     yield Right(Thing("DATABASE", place.database), "CONNECT", "is where the tables are")
     yield Right(Thing("SCHEMA", where), "USAGE", "is where the tables are")
@@ -149,7 +149,7 @@ def _needed(use: Use, place: Place) -> Iterator[Right]:
         yield from _of_table(use.table, place)
 
 
-def _of_table(use: TableUse, place: Place) -> Iterator[Right]:
+def _of_table(use: TableUse, place: DatabaseState) -> Iterator[Right]:
     where, spec = place.schema, use.spec
     yield Right(Thing("DATABASE", place.database), "TEMPORARY", "is where a batch is brought into temporary tables")
     own = Thing("TABLE", spec.name, where)
@@ -170,7 +170,7 @@ def _of_table(use: TableUse, place: Place) -> Iterator[Right]:
         yield Right(own, OWNER, 'gets new columns by schema_evolution = "add"', spare=True)
 
 
-def _around(place: Place, table: tuple[str, str]) -> Iterator[Right]:
+def _around(place: DatabaseState, table: tuple[str, str]) -> Iterator[Right]:
     """What a table of somebody's own brings along: foreign keys, and numbers that its defaults draw."""
     for schema, name in place.referred.get(table, ()):
         if schema != place.schema:
