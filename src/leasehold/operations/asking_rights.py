@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from leasehold.backends import masked
 from leasehold.database.rights import OWNER, Right, by_thing, grants
 from leasehold.errors import UsageError
-from leasehold.operations.rights import DatabaseState, Use, named_tables, needed, tables_of
+from leasehold.operations.rights import DatabaseState, Use, named_tables, needed, shared_tables, tables_of
 from leasehold.printable import counted
-from leasehold.sinks.beside.tables import ALL_SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def asked_for(url: str, use: Use, *, timeout: float, role: str | None = None) ->
         creates = there.may_create(connection, schema, whose)
         return UserRights(masked(url), whose, schema, tuple(rights), tuple(lacking), absent, creates)
 
-    relations = RELATIONS if use.table is None else (*RELATIONS, *(table.name for table in ALL_SHARED))
+    relations = RELATIONS if use.table is None else (*RELATIONS, *shared_tables())
     schema = "" if use.table is None else use.table.spec.schema or ""
     connections = Connections(url, timeout, lambda connection: None, relations=relations, schema=schema)
     try:

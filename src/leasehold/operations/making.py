@@ -17,8 +17,6 @@ from leasehold.errors import UsageError
 from leasehold.operations.asking_rights import asked_for, has_rights, said_of
 from leasehold.operations.rights import Use
 from leasehold.printable import counted
-from leasehold.sinks import open_sink
-from leasehold.sinks.features import MAKING, offered
 from leasehold.stores import BACKENDS, LEASE_BACKENDS, open_lease_store, open_store
 from leasehold.stores.base import SchemaChange, SchemaKeeper, TellsStatements
 
@@ -87,6 +85,8 @@ def statements(part: Part, timeout: float) -> Iterator[str]:
         else:
             yield f"-- {masked(part.url)}: no SQL makes what the {component} need; leasehold init does"
     if part.use.table is not None:
+        from leasehold.sinks.features import MAKING, offered
+
         sink = sink_of(part, timeout)
         if (maker := offered(sink, MAKING)) is not None:
             yield from maker.table_statements(part.columns, duplicates=part.use.table.deduplicated)
@@ -101,6 +101,8 @@ def statements(part: Part, timeout: float) -> Iterator[str]:
 
 def table_is_there(part: Part, timeout: float) -> bool:
     """Whether the entity table is there, or is not to be made."""
+    from leasehold.sinks.features import MAKING, offered
+
     sink = sink_of(part, timeout)
     maker = offered(sink, MAKING)
     found = maker is None or maker.table_is_there()
@@ -110,6 +112,8 @@ def table_is_there(part: Part, timeout: float) -> bool:
 
 def sink_of(part: Part, timeout: float) -> Sink:
     """The entity table of the part, as the user who makes it."""
+    from leasehold.sinks import open_sink
+
     assert part.use.table is not None
     return open_sink(part.acting, part.use.table.spec, timeout=timeout)
 
@@ -126,6 +130,8 @@ def _keepers(part: Part, timeout: float) -> Iterator[tuple[str, object]]:
 
 
 def _made_tables(part: Part, timeout: float) -> str:
+    from leasehold.sinks.features import MAKING, offered
+
     assert part.use.table is not None
     sink = sink_of(part, timeout)
     try:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from leasehold.database.rights import OWNER, Right, Thing
 from leasehold.pipeline_file import PipelineFile
-from leasehold.sinks.beside.tables import ALL_SHARED
 from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.rules.table_spec import ADD, TableSpec
 
@@ -116,8 +115,15 @@ def tables_of(use: Use) -> tuple[str, ...]:
     stores = [SCHEMAS] if use.stores or use.leases else []
     stores += STORES if use.stores else ()
     stores += (*LEASES, FENCE) if use.leases else ()
-    beside = () if use.table is None else (*(table.name for table in ALL_SHARED), *_own(use.table))
+    beside = () if use.table is None else (*shared_tables(), *_own(use.table))
     return *stores, *beside
+
+
+def shared_tables() -> tuple[str, ...]:
+    """The names of the tables that all entity tables of a schema share. Needs PyArrow, which a store does not."""
+    from leasehold.sinks.beside.tables import ALL_SHARED
+
+    return tuple(table.name for table in ALL_SHARED)
 
 
 def named_tables(use: Use, schema: str) -> list[tuple[str, str]]:
@@ -155,7 +161,7 @@ def _of_table(use: TableUse, place: DatabaseState) -> Iterator[Right]:
     own = Thing("TABLE", spec.name, where)
     for right in ("SELECT", "INSERT", *(("UPDATE",) if spec.keys else ()), *(("DELETE",) if use.deletes else ())):
         yield Right(own, right, "is the entity table")
-    yield from _on(where, [table.name for table in ALL_SHARED], ALL)
+    yield from _on(where, shared_tables(), ALL)
     yield from _on(where, _own(use), ALL, "is kept beside the entity table")
     yield from _around(place, (where, spec.name))
     for name in use.related:

@@ -83,16 +83,20 @@ def look_with_spark(
     return found
 
 
-def columns_of(file: PipelineFile) -> pa.Schema:
-    """The columns that the transform of a file gives, with those of the fence. Raises `ConfigError`."""
-    spark = open_session(*file.session())
+def columns_of(file: PipelineFile, spark: SparkSession | None = None) -> pa.Schema:
+    """The columns that the transform of a file gives, with those of the fence. Raises `ConfigError`.
+
+    Without `spark` a session is opened as for a run, and ended.
+    """
+    session = open_session(*file.session()) if spark is None else spark
     try:
         table = table_of(file)
-        transformed = BatchTransform(file, spark).dry_run()
-        return table.evaluate(table.prepare(no_rows(spark, transformed.schema))).rows.schema
+        transformed = BatchTransform(file, session).dry_run()
+        return table.evaluate(table.prepare(no_rows(session, transformed.schema))).rows.schema
     finally:
-        with suppress(Py4JError, ConnectionError):
-            spark.stop()
+        if spark is None:
+            with suppress(Py4JError, ConnectionError):
+                session.stop()
 
 
 def _explained(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
