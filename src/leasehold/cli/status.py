@@ -125,7 +125,7 @@ def status(
     Below the table stands what is set aside beside the entity table: rejected rows, how many of them are dead letters
     of a handler, events that a person has noted to be skipped and no batch has come to yet, and parked events
     (rejected, deadLetters, toSkip, parked, oldestParked and nextRetry in JSON, null where the entity table cannot be
-    asked).
+    asked). A reset that has begun and not ended is told, with the command that completes it (reset in JSON).
 
     --watch shows all that live on a terminal, with lags over time, and moves and take-overs with the reason as they
     happen. Where the output is no terminal, each look is printed after the other.
