@@ -20,7 +20,6 @@ RUN_BY = {
     ("stores.md", "leasehold checkpoints set"): "test_checkpoints_are_taken_out_and_put_in",
     ("stores.md", '"namespace": "log"'): "test_checkpoints_are_taken_out_and_put_in",
     ("table.md", "SELECT max(v) FROM t"): "test_the_sql_for_sqlite_is_sql",
-    ("table.md", "GRANT USAGE ON SCHEMA"): "test_the_rights_of_a_user_can_be_granted",
     ("testkit/README.md", "leasehold simulate --seed 17"): "test_the_commands_of_the_test_kit_run",
     ("watching.md", "leasehold metrics flights.toml"): "test_metrics_and_dashboard_are_served",
     ("watching.md", "leasehold dashboard flights.toml orders.toml"): "test_metrics_and_dashboard_are_served",

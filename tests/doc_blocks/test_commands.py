@@ -263,20 +263,6 @@ def test_the_sql_that_removes_duplicates_keeps_the_latest(place: Place) -> None:
     assert place.look("SELECT flight, delay FROM flights ORDER BY 1") == [("a", 3), ("b", 9), ("c", 5)]
 
 
-def test_the_rights_of_a_user_can_be_granted(place: Place) -> None:
-    granted = block("table.md", "GRANT USAGE ON SCHEMA").text
-    [[database]] = place.look("SELECT current_database()")
-    role = f"role_{place.schema}"
-    for name, here in (("SCHEMA s ", f"SCHEMA {place.schema} "), ("DATABASE d ", f'DATABASE "{database}" ')):
-        granted = granted.replace(name, here)
-    tables = {*re.findall(r"\b(?:flights|leasehold)\w*", re.sub("--.*", "", granted))}
-    place.run(*(f"CREATE TABLE {table} ()" for table in tables), f"CREATE ROLE {role}")
-    place.run(granted.replace("TO pipeline", f"TO {role}"))
-    held = place.look(f"SELECT DISTINCT table_name FROM information_schema.role_table_grants WHERE grantee = '{role}'")
-    place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
-    assert {table for (table,) in held} == tables
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_two_instances_take_the_flights(scene: Scene) -> None:

@@ -36,7 +36,6 @@ from leasehold.sinks.features import (
     OUTBOX,
     PARKING,
     RELATED,
-    SHARED_TABLES,
     VERSIONS,
     SinkFeature,
     offered,
@@ -73,9 +72,8 @@ def lacking(tmp_path: Path) -> Sink:
 @pytest.mark.parametrize("made", [SqliteSink, PostgresSink])
 def test_our_sinks_have_the_methods_of_what_they_say(made: type[Any], feature: Any, tmp_path: Path) -> None:
     sink = made(tmp_path / "t.db", SPEC) if made is SqliteSink else made("postgresql://nobody@127.0.0.1:1/none", SPEC)
-    assert (feature in sink.features) == (made is PostgresSink or feature is not SHARED_TABLES)
-    if feature in sink.features:
-        assert [*wrong_with(sink, feature.protocol)] == []
+    assert feature in sink.features
+    assert [*wrong_with(sink, feature.protocol)] == []
 
 
 def test_what_our_sinks_give_has_the_methods_of_its_contract(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_file_of_an_older_format(tmp_path: Path, written: int, use: Callable[[
         lambda table: table.set_aside_counts(),
         lambda table: table.recorded_identity(),
         lambda table: table.read_states(SCHEMA, [("a",)]),
-        lambda table: table.make_shared_tables(),
+        lambda table: table.make_tables(),
         lambda table: table.compare(None),
     ],
 )

@@ -150,8 +150,8 @@ def test_rejected_rows_of_a_table_made_before_dropped_ones_were_noted(place: Pla
     rows = least.rejected_rows.rows(Selection(), 9)
     with pytest.raises(UsageError, match="leasehold init"):
         least.rejected_rows.drop(rows[:1], "a test")
-    assert sink.make_shared_tables()
-    assert not sink.make_shared_tables()
+    assert sink.make_tables()
+    assert not sink.make_tables()
     place.run(f"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_dropped, leasehold_cleared TO {role}")
     assert least.rejected_rows.drop(rows[:1], "a \0") == 1
     assert [row.dropped_for for row in sink.rejected_rows.dropped(9)] == ["a \\0"]

@@ -67,7 +67,7 @@ def test_a_publication_that_needs_a_replica_identity_is_no_outage(place: Place) 
     place.run("ALTER TABLE flights REPLICA IDENTITY USING INDEX flights_tail_key")
     assert sink.compare(SCHEMA).there
     assert sink.apply(batch([E("a")])).applied == 1
-    sink.make_shared_tables()
+    sink.make_tables()
     without = place.look(
         "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND "
         "relpersistence = 'p' AND NOT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary)"

@@ -9,7 +9,7 @@ import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch, UsageError
 from leasehold.sinks import Sink, TableSpec, open_sink
-from leasehold.sinks.features import COMPARISON, PARKING, SHARED_TABLES, require
+from leasehold.sinks.features import COMPARISON, MAKING, PARKING, require
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.events import E, batch
@@ -108,7 +108,7 @@ def test_a_schema_that_is_not_there_is_refused(place: Place, open_table: Open) -
     for act in (
         lambda: sink.apply(batch([E("a")])),
         sink.identity,
-        lambda: require(sink, SHARED_TABLES, "").make_shared_tables(),
+        lambda: require(sink, MAKING, "").make_tables(),
     ):
         with pytest.raises(UsageError, match=f"there is no schema {place.schema}_not. CREATE SCHEMA"):
             act()

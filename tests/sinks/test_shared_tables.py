@@ -59,7 +59,7 @@ def test_sqlite_makes_them(file: Path, table: Table) -> None:
 
 @pytest.mark.parametrize("table", ALL_SHARED, ids=lambda table: table.name)
 def test_postgres_has_their_columns_and_keys(place: Place, table: Table) -> None:
-    place.sink(UPSERT).make_shared_tables()
+    place.sink(UPSERT).make_tables()
     its = f"table_schema = '{place.schema}' AND table_name = '{table.name}'"
     found = place.look(f"SELECT column_name, data_type, is_nullable FROM information_schema.columns WHERE {its}")
     kinds = {name: ON_POSTGRES.get(type_, type_) for name, type_, _ in found}
@@ -79,8 +79,8 @@ def test_a_table_that_an_earlier_build_made_beside_them_is_left_alone(place: Pla
         "CREATE UNLOGGED TABLE leasehold_staged (batch text NOT NULL)", "INSERT INTO leasehold_staged VALUES ('b')"
     )
     sink = place.sink(FLIGHTS)
-    assert sink.make_shared_tables()
-    assert not sink.make_shared_tables()
+    assert sink.make_tables()
+    assert not sink.make_tables()
     assert sink.apply(batch([E("a")])).applied == 1
     assert place.look("SELECT batch FROM leasehold_staged") == [("b",)]
     sink.close()

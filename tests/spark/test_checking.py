@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.operations.checking import TASK, Finding
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.spark.checking import look_with_spark
+from leasehold.spark.checking import columns_of, look_with_spark
 from tests.sinks.events import run
 
 PIPELINE = """
@@ -121,3 +125,25 @@ def test_a_store_that_is_away_is_away_from_a_task_too(spark: SparkSession, tmp_p
         found = checked(spark, tmp_path, 2.0, store=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
     away = {one.split(":")[0] for one in to_do(found)}
     assert away >= {"ownership store from the task", "checkpoint store from the task"}
+
+
+def test_what_init_makes_a_table_of_is_what_the_transform_gives(spark: SparkSession, tmp_path: Path) -> None:
+    """Where nothing transforms events, Spark is not asked: the columns are the same."""
+    given = {"store": "sqlite:///stores.db", "id": "id", "n": "n", "keys": '["id"]'}
+    text = PIPELINE.format(**given)
+    file = tmp_path / "flights.toml"
+    file.write_text(text)
+    columns = columns_of(read_pipeline_file(file), spark)
+    assert [*columns.names[:2], *sorted(columns.names[2:])] == [
+        *("id", "n", "hub", "ownerLevel", "partition", "sequenceNumber"),
+    ]  # fmt: skip
+    file.write_text("\n".join(line for line in text.splitlines() if not line.startswith("sql")))
+    assert CliRunner().invoke(app, ["init", str(file)]).exit_code == 0
+    sink = open_sink("sqlite:///entities.db", read_pipeline_file(file).table_spec(), base=tmp_path)
+    plain = columns_of(read_pipeline_file(file), spark)
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as table:
+        made = [name for (name,) in table.execute("SELECT name FROM pragma_table_info('flights')")]
+        assert table.execute("SELECT count(*) FROM leasehold_table").fetchone() == (0,)
+    assert made == [name for name in plain.names if name not in ("hub", "partition", "sequenceNumber", "ownerLevel")]
+    sink.check(plain)
+    sink.close()

@@ -197,7 +197,7 @@ def test_who_may_not_make_tables_is_told_what_to_do(postgres_server: PostgresSer
         connection.execute(f"CREATE ROLE {role} LOGIN")
         connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
     theirs = PostgresStore(url.replace("postgres:@", f"{role}@"))
-    with pytest.raises(UsageError, match=r"may not make them .* Call create_schema\(\)"):
+    with pytest.raises(UsageError, match=r"may not make them .* Run `leasehold init`"):
         theirs.list_ownership(new_group())
     PostgresStore(url, timeout=NEVER).create_schema()
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:

@@ -63,7 +63,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "check": ("leasehold.cli.check:check", "Look at all that a pipeline needs, before its first start."),
     "forget": ("leasehold.cli.forget:forget", "Remove what is kept of an entity beside the table; its row stays."),
-    "init": ("leasehold.cli.init:init", "Make what a store keeps its records in, a topic or a log."),
+    "init": ("leasehold.cli.init:init", "Make what a pipeline or a store needs, a topic or a log."),
     "checkpoints": (
         "leasehold.cli.checkpoints.command:checkpoints",
         "Take checkpoints out of a store, or put them in.",

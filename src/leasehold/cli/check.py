@@ -69,7 +69,8 @@ def check(
     """Look at all that a pipeline needs, before its first start.
 
     The hub, the stores and the table are asked from here and, with Spark, from a task: whether they answer in time and
-    let this user write, partitions, retention, where a start would begin, versions. The transform is tried on the last
+    let this user write, partitions, retention, where a start would begin, versions. Postgres is asked for each right
+    that a run needs; one that is missing is named, with the GRANT that gives it. The transform is tried on the last
     events of the hub, and what it gives is compared with the table. No table is made and no event written; whether a
     store can be written to is tried with a presence record, which is taken back. Of a pipeline with a handler the
     handler and its related tables are looked at, and nothing needs Spark.
@@ -85,7 +86,7 @@ def check(
     from leasehold.pipeline_values import parse_settings
 
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    found = _from_here(pipeline, timeout, on_spark=not no_spark)
+    found, barred = _from_here(pipeline, timeout, on_spark=not no_spark)
     if pipeline.sink.handler is None and not no_spark:
         try:
             from leasehold.spark.checking import look_with_spark
@@ -94,7 +95,9 @@ def check(
                 raise MissingDependency("leasehold check (or give --no-spark)", "spark") from error
             raise
         with said_when_slow("Spark"):
-            found += look_with_spark(pipeline, timeout=timeout, spark_timeout=spark_timeout, sample=sample)
+            found += look_with_spark(
+                pipeline, timeout=timeout, spark_timeout=spark_timeout, sample=sample, barred=barred
+            )
     todo = sum(not one.ok for one in found)
     rows = [[one.part, one.place, one.ok, one.said, "" if one.ok else one.remedy] for one in found]
     summary = (
@@ -106,9 +109,10 @@ def check(
         ctx.exit(1)
 
 
-def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> list[Finding]:
-    """All that needs no Spark."""
+def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> tuple[list[Finding], frozenset[str]]:
+    """All that needs no Spark, and the URLs at which rights are missing: what is there cannot be asked further."""
     from leasehold.model import Positions
+    from leasehold.operations.asking_rights import has_rights
     from leasehold.operations.checking import (
         DRIVER,
         Finding,
@@ -117,9 +121,11 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> lis
         look_at_hub,
         look_at_receiver,
         look_at_related,
+        look_at_rights,
         look_at_store,
         look_at_table,
     )
+    from leasehold.operations.rights import uses_of
     from leasehold.sinks import open_sink
     from leasehold.stores import open_store
     from leasehold.stores.base import CheckpointStore, TellsWhetherMade
@@ -133,9 +139,18 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> lis
     )  # fmt: skip
     with said_when_slow(masked(hub)):
         found = asked("hub", DRIVER, look, timeout)
+    barred = set[str]()
+    asks = [(url, use) for url, uses in uses_of(pipeline).items() if has_rights(url) for use in uses]
+    for place, use in asks:
+        with said_when_slow(f"the database, {masked(place)}"):
+            rights = asked(
+                "rights", DRIVER, partial(look_at_rights, place, use, str(pipeline.path), timeout=timeout), timeout
+            )
+        barred |= {place} if any(not one.ok for one in rights) else set()
+        found += [one for one in rights if one not in found]
     stores = {"ownership store": pipeline.ownership_url, "checkpoint store": pipeline.checkpoint_url}
     for part, url in stores.items():
-        if url is not None:
+        if url is not None and url not in barred:
             probe = partial(look_at_store, part, url, DRIVER, hub, group, timeout=timeout)
             with said_when_slow(f"the {part}, {masked(url)}"):
                 found += asked(part, DRIVER, probe, timeout)
@@ -164,12 +179,13 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> lis
         return [Finding("handler", DRIVER, True, said)]
 
     with said_when_slow(f"the database, {masked(pipeline.sink_url)}"):
-        found += asked("table", DRIVER, look_at_the_table, timeout)
-        if pipeline.sink.related:
+        if barred.isdisjoint({pipeline.sink_url, pipeline.checkpoint_url}):
+            found += asked("table", DRIVER, look_at_the_table, timeout)
+        if pipeline.sink.related and pipeline.sink_url not in barred:
             found += asked("related", DRIVER, look_at_the_related, timeout)
     if pipeline.sink.handler is not None:
         found += asked("handler", DRIVER, look_at_the_handler, timeout)
     if (outbox := pipeline.outbox_url) is not None:
         with said_when_slow(f"the outbox's receiver, {masked(outbox)}"):
             found += asked("outbox", DRIVER, partial(look_at_receiver, outbox, DRIVER), timeout)
-    return found
+    return found, frozenset(barred)

@@ -1,10 +1,10 @@
-"""`leasehold init`: makes the tables of a store or of a pipeline file, a topic or a log on purpose, ahead of the
-first use and as a user who may."""
+"""`leasehold init`: makes all that a pipeline file needs, a store's tables, a topic or a log, before the first use."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,20 +14,22 @@ from leasehold.backends import masked
 from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, said_when_slow
-from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
-from leasehold.errors import ConfigError
-from leasehold.printable import counted
-from leasehold.stores.base import SchemaChange
+from leasehold.cli.output import Column, JsonOutput, Output, Result, ResultTable, output_option
+from leasehold.errors import ConfigError, MissingDependency
+from leasehold.printable import counted, printable_lines
 
 if TYPE_CHECKING:
-    from leasehold.sinks.base import Sink
+    import pyarrow as pa
+
+    from leasehold.operations.making import Made, Part
+    from leasehold.pipeline_file import PipelineFile
 
 _APPEARS = 15.0
 """Seconds within which a topic that was made is known to the broker that is asked."""
 _COLUMNS = (Column("component", "For"), Column("outcome", "What was done"), Column("version", "Version", right=True))
 
 
-@click.command(short_help="Make what a store keeps its records in, a topic or a log.")
+@click.command(short_help="Make what a pipeline or a store needs, a topic or a log.")
 @click.argument("url", metavar="STORE|HUB|PIPELINE.toml")
 @click.option("--partitions", metavar="N", type=click.IntRange(min=1), help="Of a topic or a log: how many it has.")
 @click.option(
@@ -40,6 +42,16 @@ _COLUMNS = (Column("component", "For"), Column("outcome", "What was done"), Colu
     multiple=True,
     help="Of a topic, for example retention.ms=604800000.",
 )
+@click.option(
+    "--as",
+    "acting",
+    metavar="USER",
+    help="Of Postgres: who makes the tables and grants the rights; its password from the environment (PGPASSWORD).",
+)
+@click.option(
+    "--grant-to", "role", metavar="ROLE", help="Of Postgres: who is given the rights. By default the user of the URL."
+)
+@click.option("--sql", is_flag=True, help="Make nothing: print the SQL that does, with every GRANT, for a DBA.")
 @click.option("--timeout", type=FiniteRange(min=0.1), default=30.0, show_default=True, help="Seconds a call may take.")
 @set_option
 @output_option
@@ -48,29 +60,38 @@ def init(
     partitions: int | None,
     replication_factor: int | None,
     config: tuple[str, ...],
+    acting: str | None,
+    role: str | None,
+    sql: bool,
     timeout: float,
     settings: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Make what a store keeps its records in, a topic or a log.
+    """Make what a pipeline or a store needs, a topic or a log.
 
-    Tables for ownership and checkpoints, and those for leases, are made; what was removed is made again, what is as it
-    should be is left alone, and another version is refused. Instances do the same when they start. This is for doing it
-    first, as a user who may make tables, so that the instances' own need not.
+    With a pipeline file all that its run needs is made: tables of its stores, its entity table, and those kept beside
+    it. Spark is started only where the entity table is missing and a transform says its columns. Instances do the same
+    when they start. This is for doing it first, as a user who may make tables: --as USER names that user, and the user
+    of the file is given the rights that a run needs, and no others. What is as it should be is left alone, and another
+    version is refused. --sql prints the statements instead, for somebody who runs them.
+
+    With the URL of a store the tables for ownership and checkpoints, and those for leases, are made; what was removed
+    is made again.
 
     With a kafka:// URL the topic is made, with what the cluster says where nothing is said here; with a log:// URL the
     log. One that is there is left as it is: other numbers of partitions than it has are refused, but a log grows.
 
-    With a pipeline file the tables of its stores are made, and those that its entity table shares with others. The
-    entity table itself, and what belongs to it alone, the first instance makes, which knows its columns.
-
     \b
     Example:
+      leasehold init flights.toml
+      PGPASSWORD=… leasehold init flights.toml --as dba
+      leasehold init flights.toml --sql > flights.sql
       leasehold init sqlite:///flights.db
-      leasehold init postgresql://admin@db.example/leasehold
-      leasehold init flights.toml --set ownership.store=postgresql://admin@db.example/leasehold
       leasehold init kafka://broker:9092/flights --partitions 8 --topic-config retention.ms=604800000
     """
+    of_hub = url.startswith(("kafka://", "log://"))
+    if of_hub and (sql or acting is not None or role is not None):
+        raise ConfigError("--sql, --as or --grant-to", None, "is for tables, and this is a hub", "Leave it out")
     is_file = url.endswith(".toml") and "://" not in url
     if settings and not is_file:
         raise ConfigError("--set", None, "is for a pipeline file alone", "Leave it out, or name the file")
@@ -86,67 +107,125 @@ def init(
         return
     if partitions is not None:
         raise ConfigError("--partitions", partitions, "is for kafka:// and log:// alone", "Leave it out")
+    who = _Who(acting, role, sql, timeout)
     if is_file:
-        output.show(_pipeline(Path(url), settings, timeout))
+        _pipeline(Path(url), settings, who, output)
         return
     check_lasting(url)
-    keepers = _stores(url, timeout)
-    table = ResultTable("components", _COLUMNS, _made(keepers))
-    output.show(Result(summary=f"{masked(url)} is ready", facts={"store": masked(url)}, table=table))
+    _at_store(url, who, output)
 
 
-def _stores(url: str, timeout: float) -> list[tuple[str, object]]:
-    """What keeps records at the URL of a store."""
-    from leasehold.backends import check_scheme
-    from leasehold.stores import BACKENDS, LEASE_BACKENDS, open_lease_store, open_store
+@dataclass(frozen=True, slots=True)
+class _Who:
+    """Who makes the tables and who is given the rights, in Postgres; with `sql` what would is printed."""
 
-    scheme = check_scheme(url, "store", BACKENDS | LEASE_BACKENDS, "leasehold.stores")
-    stores: list[tuple[str, object]] = []
-    if scheme in BACKENDS or scheme not in LEASE_BACKENDS:
-        stores.append(("stores", open_store(url, timeout=timeout)))
-    if scheme in LEASE_BACKENDS:
-        stores.append(("leases", open_lease_store(url, timeout=timeout)))
-    return stores
+    acting: str | None
+    role: str | None
+    sql: bool
+    timeout: float
+
+    def check(self, urls: Sequence[str]) -> None:
+        """Refuse names of roles where no database has any. Raises `ConfigError`."""
+        from leasehold.operations.asking_rights import has_rights
+
+        if not any(map(has_rights, urls)):
+            for option, value in (("--as", self.acting), ("--grant-to", self.role)):
+                if value is not None:
+                    raise ConfigError(option, value, "is for postgresql:// alone", "Leave it out")
 
 
-def _pipeline(file: Path, settings: tuple[str, ...], timeout: float) -> Result:
-    """Make what the pipeline of a file needs beside its hub."""
+def _at_store(url: str, who: _Who, output: Output) -> None:
+    """Make what a store and its leases need at one URL."""
+    from leasehold.operations.making import part_of
+    from leasehold.operations.rights import Use
+
+    who.check([url])
+    part = part_of(url, Use(stores=True, leases=True), acting=who.acting, role=who.role, timeout=who.timeout)
+    _show([part], who, output, f"{masked(url)} is ready", {"store": masked(url)})
+
+
+def _pipeline(file: Path, settings: tuple[str, ...], who: _Who, output: Output) -> None:
+    """Make all that the pipeline of a file needs beside its hub."""
+    from leasehold.operations.making import part_of, table_is_there
+    from leasehold.operations.rights import uses_of
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
-    from leasehold.sinks import open_sink
 
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
-    urls = dict.fromkeys(url for url in (pipeline.ownership_url, pipeline.checkpoint_url) if url is not None)
-    for url in urls:
-        check_lasting(url)
-    keepers = [keeper for url in urls for keeper in _stores(url, timeout)]
-    sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
-    table = ResultTable("components", _COLUMNS, [*_made(keepers), _made_beside(sink)])
-    return Result(summary=f"{pipeline.name} is ready", facts={"pipeline": pipeline.name}, table=table)
+    uses = uses_of(pipeline)
+    for url in (pipeline.ownership_url, pipeline.checkpoint_url):
+        if url is not None:
+            check_lasting(url)
+    who.check(list(uses))
+    parts = []
+    for url, use in ((url, use) for url, its in uses.items() for use in its):
+        part = part_of(url, use, acting=who.acting, role=who.role, timeout=who.timeout)
+        if use.table is not None and not table_is_there(part, who.timeout):
+            part = replace(part, columns=_columns(pipeline))
+        parts.append(part)
+    _show(parts, who, output, f"{pipeline.name} is ready", {"pipeline": pipeline.name})
 
 
-def _made(keepers: Sequence[tuple[str, object]]) -> list[tuple[str, str, int | None]]:
-    from leasehold.stores.base import SchemaKeeper
+def _columns(pipeline: PipelineFile) -> pa.Schema:
+    """The columns of the entity table, with those of the fence: Spark says what a transform gives."""
+    if pipeline.sink.state is not None:
+        from leasehold.formats.columns_text import read_columns
+        from leasehold.handlers.applying import with_fence
 
-    rows: list[tuple[str, str, int | None]] = []
-    for component, keeper in keepers:
-        if isinstance(keeper, SchemaKeeper):
-            with said_when_slow(f"the server of the {component}"):
-                rows.append((component, *_outcome(keeper.create_schema())))
-        else:
-            rows.append((component, "nothing to make", None))
-    return rows
+        return with_fence(read_columns(pipeline.sink.state, "sink.state"))
+    if (plain := _untransformed(pipeline)) is not None:
+        return plain
+    try:
+        from leasehold.spark.checking import columns_of
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("pyspark", "py4j"):
+            raise MissingDependency("leasehold init of a table whose columns a transform gives", "spark") from error
+        raise
+    with said_when_slow("Spark"):
+        return columns_of(pipeline)
 
 
-def _made_beside(sink: Sink) -> tuple[str, str, int | None]:
-    from leasehold.sinks.features import SHARED_TABLES, offered
+def _untransformed(pipeline: PipelineFile) -> pa.Schema | None:
+    """The columns that events have where nothing transforms them; None where only Spark can tell."""
+    import pyarrow as pa
 
-    component = "entity tables"
-    if (keeper := offered(sink, SHARED_TABLES)) is None:
-        return component, "nothing to make", None
-    with said_when_slow(f"the server of the {component}"):
-        made = keeper.make_shared_tables()
-    return component, "made" if made else "was as it should be", None
+    from leasehold.formats.columns_text import read_columns
+    from leasehold.hubs.arrow_events import EVENT_SCHEMA
+
+    read = pipeline.transform
+    if read.sql is not None or read.python is not None:
+        return None
+    try:
+        bodies = [] if read.schema is None else [*read_columns(read.schema, "transform.schema")]
+    except ConfigError:  # a nested type
+        return None
+    rescued = [] if read.rescue is None else [pa.field(read.rescue, pa.string())]
+    return pa.schema([*bodies, *rescued, *EVENT_SCHEMA])
+
+
+def _show(parts: Sequence[Part], who: _Who, output: Output, ready: str, facts: dict[str, object]) -> None:
+    """Make the parts, or print what makes them."""
+    from leasehold.operations.making import make, statements
+
+    if not who.sql:
+        rows: list[Made] = []
+        for part in parts:
+            with said_when_slow(f"the server of {masked(part.url)}"):
+                rows += make(part, who.timeout)
+        output.show(Result(summary=ready, facts=facts, table=ResultTable("components", _COLUMNS, rows)))
+        return
+    printed: dict[str, list[str]] = {}
+    for part in parts:
+        with said_when_slow(f"the server of {masked(part.url)}"):
+            its = printed.setdefault(masked(part.url), [])
+            its += [one for one in statements(part, who.timeout) if one not in its]
+    if isinstance(output, JsonOutput):
+        output.show(Result(facts={**facts, "statements": printed}))
+        return
+    for place, its in printed.items():
+        click.echo(printable_lines(f"-- {place}"))
+        for one in its:
+            click.echo(printable_lines(one if one.startswith("--") else f"{one};"))
 
 
 def _topic(url: str, partitions: int | None, replication_factor: int | None, config: tuple[str, ...]) -> Result:
@@ -213,13 +292,3 @@ def check_lasting(url: str) -> None:
             "a store in memory lives in one process: this command would work on one of its own, gone when it ends",
             "It needs no making; name another store to share one between processes",
         )
-
-
-def _outcome(change: SchemaChange | None) -> tuple[str, int | None]:
-    if change is None:
-        return "made, or was there", None
-    if change.before == 0:
-        return "made", change.after
-    if change.remade:
-        return f"made again, empty: {', '.join(change.remade)}", change.after
-    return "was there", change.after

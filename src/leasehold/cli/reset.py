@@ -36,7 +36,9 @@ _COLUMNS = (
 def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: Output) -> None:
     """Set how far a pipeline has come, while it is not running.
 
-    Checkpoints and the table's watermarks are set together. The rows of the table stay: an upserted table comes out
+    Checkpoints and the table's watermarks are set together. In Postgres every right that this takes is asked for before
+    anything is moved, and no table is dropped. A reset that was interrupted is told by status and by the next start,
+    with the command that completes it: the same one. The rows of the table stay: an upserted table comes out
     right when events are read again; an appended one, and one that a handler fills, would hold them twice, so going
     back is refused until it has been emptied. Refused while an instance is alive.
 
@@ -55,7 +57,9 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     """
     from leasehold.combinations import is_mixed
     from leasehold.hubs import open_hub
+    from leasehold.operations.asking_rights import check_rights
     from leasehold.operations.resetting import reset_group
+    from leasehold.operations.rights import uses_of
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
@@ -70,6 +74,8 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
         except ConfigError as error:
             error.add_note("Or sink, alone: where the table's own watermarks say that it is.")
             raise
+    asks = [(url, use) for url, uses in uses_of(pipeline).items() for use in uses]
+    patiently(lambda: check_rights(asks, str(file), timeout=pipeline.ownership.settings().request_timeout), wait)
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait, masked(pipeline.hub_url))
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
     stores = pipeline.open_stores(open_store, lambda: TablePlaces(sink, hub.identity))
@@ -82,6 +88,7 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
         sink,
         PipelineBinding(pipeline.name, sink.identity()),
         to=positions,
+        stated=to.strip(),
         expiration=ownership.partition_expiration,
         foreign_expiration=ownership.expiration_of_others(mixed=is_mixed(hub.url)),
         own_share=stores.ours,

@@ -17,6 +17,7 @@ from leasehold.cli.options.waiting import patiently, wait_option
 from leasehold.cli.output import Column, JsonOutput, Output, Result, ResultTable, output_option, plain, span
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.progress import GroupProgress, PartitionProgress
+from leasehold.ownership.starting import reset_said
 from leasehold.printable import counted, excerpt, shortened
 from leasehold.stores.names import LONGEST_NAME
 
@@ -124,7 +125,7 @@ def status(
     Below the table stands what is set aside beside the entity table: rejected rows, how many of them are dead letters
     of a handler, events that a person has noted to be skipped and no batch has come to yet, and parked events
     (rejected, deadLetters, toSkip, parked, oldestParked and nextRetry in JSON, null where the entity table cannot be
-    asked).
+    asked). A reset that has begun and not ended is told, with the command that completes it (reset in JSON).
 
     --watch shows all that live on a terminal, with lags over time, and moves and take-overs with the reason as they
     happen. Where the output is no terminal, each look is printed after the other.
@@ -163,7 +164,9 @@ def status(
     def looked(progress: GroupProgress) -> Looked:
         at, moment = clock.wall(), clock.monotonic()
         times = group.times(progress, at)
-        result = describe(pipeline.name, progress, times, aside.latest(), at)
+        bound = group.checkpoints.pipeline_binding(group.group)
+        reset = None if bound is None or bound.reset_to is None else reset_said(bound.reset_to, str(file))
+        result = describe(pipeline.name, progress, times, aside.latest(), at, reset)
         return Looked(at, moment, progress, result, group.expiration)
 
     if every is None:
@@ -182,10 +185,12 @@ def describe(
     times: GroupTimes | None = None,
     counts: SetAsideCounts | None = None,
     at: float = 0.0,
+    reset: str | None = None,
 ) -> Result:
     """The status of a pipeline as a result; without `times` what would take further questions is left out.
 
     `counts` is what is set aside beside the table, None where nobody can tell; `at` is now, in seconds since 1970.
+    `reset` is what to say of a reset that did not end.
     """
     rows, instances = progress.partitions, progress.instances
     known: Sequence[PartitionTimes | None] = [None] * len(rows)
@@ -217,6 +222,8 @@ def describe(
             "maximum_partitions, or hangs in a handler and takes none until that returns (its log, and the last error "
             "above, say so). Start another instance, raise maximum_partitions, or kill the one that hangs"
         )
+    if reset is not None:
+        summary += f"\n{reset}"
     if counts is not None:
         summary += _said_of_aside(counts, at)
     return Result(
@@ -228,6 +235,7 @@ def describe(
             **(_facts(times) if times else {}),
             **(_facts_of_aside(counts) if times else {}),
             "unserved": list(progress.unserved),
+            **({"reset": reset} if times else {}),
             "suspects": [
                 {"partition": r.partition, "failures": r.failures, "lastError": r.last_error} for r in rows if r.suspect
             ],

@@ -21,6 +21,21 @@ _SETTINGS: tuple[Callable[[Event, Any], None], ...] = tuple(
 )
 
 
+EVENT_SCHEMA = pa.schema(
+    [
+        ("body", pa.binary()),
+        *((name, pa.string()) for name in ("partition", "offset")),
+        ("sequenceNumber", pa.int64()),
+        ("enqueuedTime", pa.timestamp("us", "UTC")),
+        *((name, pa.string()) for name in ("publisher", "partitionKey")),
+        *((name, pa.map_(pa.string(), pa.string())) for name in ("properties", "systemProperties")),
+        ("hub", pa.string()),
+        (OWNER_LEVEL, pa.int64()),
+    ]
+)
+"""The columns of events as `Hub.read` gives them, with the owner level."""
+
+
 def events_from(count: int, *columns: Iterable[Any] | None) -> list[Event]:
     """This many events, from as many values of each of their fields, in the order of the fields.
 

@@ -21,7 +21,9 @@ from leasehold.errors import AlreadyInUse, LeaseholdError, SinkError, UsageError
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub
 from leasehold.model import OwnerId, PartitionProperties, PositionKind, Positions, Presence, RecordKind
-from leasehold.ownership.starting import check_binding, check_levels
+from leasehold.operations.asking_rights import asked_for, notes_of, said_of, summary_of
+from leasehold.operations.rights import Use
+from leasehold.ownership.starting import check_binding, check_levels, check_reset
 from leasehold.ownership.unusable_records import MEANS
 from leasehold.printable import counted, excerpt
 from leasehold.queues import BACKENDS as QUEUES
@@ -183,6 +185,17 @@ def look_at_related(sink: Sink, tables: Collection[str], place: str) -> Iterator
             yield Finding("related", place, True, f"{said}; keys=[…] of a Row may be {keys}{limits}")
 
 
+def look_at_rights(url: str, use: Use, file: str, *, timeout: float = TIMEOUT) -> Iterator[Finding]:
+    """Whether this user has all the rights of the one list (`operations.rights`) that a run needs at a URL."""
+    answer = asked_for(url, use, timeout=timeout)
+    if answer.is_ready:
+        yield Finding("rights", DRIVER, True, f"{masked(url)}: {summary_of(answer)}")
+    for said, remedy in said_of(answer, file):
+        yield Finding("rights", DRIVER, False, f"{masked(url)}: {said}", remedy)
+    for said in notes_of(answer):
+        yield Finding("rights", DRIVER, True, said)
+
+
 def look_at_store(part: str, url: str, place: str, hub_url: str, group: str, *, timeout: float) -> Iterator[Finding]:
     """Whether a store answers, has what it keeps records in, and lets this user read and write. `timeout` of a call."""
     store = open_store(url, timeout=timeout)
@@ -275,6 +288,7 @@ def look_at_table(
             hub.close()
         marks = sink.watermarks(identity) if there else {}
         if checkpoints is not None and (bound := checkpoints.pipeline_binding(records)) is not None:
+            check_reset(bound, file)
             whose = sink.identity() if compares is None else compares.recorded_identity() or ""
             mine = PipelineBinding(sink.spec.pipeline, whose)
             try:

@@ -1,9 +1,9 @@
 """Sets the place of a consumer group, or of some of its partitions: checkpoints and the sink's watermarks together.
 
-Owns the order that makes it safe. A reset becomes the owner of every partition that it is to set before it looks at
-anything: it claims them two levels above all that the stores and the table have seen, and announces the lower one in
-the checkpoints and in the table. Only then does it read where the table is, and only then does it write, at the level
-that it has claimed: a checkpoint goes back at a higher level only.
+Owns the order that makes it safe. A reset drops no table. It becomes the owner of every partition that it is to set
+before it looks at anything: it claims them two levels above all that the stores and the table have seen, and announces
+the lower one in the checkpoints and in the table. Only then does it read where the table is, and only then does it
+write, at the level that it has claimed: a checkpoint goes back at a higher level only.
 
 What a reset does not name stays: it claims and writes nothing of that partition. So it refuses what only a reset of the
 whole group can repair: a group that has not started or is tied to another table, and a table that was dropped.
@@ -14,9 +14,11 @@ whole group can repair: a group that has not started or is tied to another table
     4  announce   in the table: from here on a former owner's batch is refused, however long ago it was read
     5  read       where the table is: only this reset can change that now
     6  check      that an appended table will not hold events twice: refused with no place changed
-    7  write      the checkpoints
-    8  write      the watermarks, in one transaction
-    9  give up    the partitions
+    7  mark       the group, in its binding to a pipeline: from here on no instance starts, and the reason says why
+    8  write      the checkpoints
+    9  write      the watermarks, in one transaction
+    10 unmark     the group, and tie it to this table
+    11 give up    the partitions
 
 Who may be doing what: an instance that was stopped, or hangs, is in the middle of a batch at any of these lines and
 knows nothing of the reset. If its transaction commits before step 4, step 5 reads what it wrote; after step 4 it is
@@ -24,11 +26,12 @@ refused; if it has the table locked, the reset waits, and fails with `SinkUnavai
 instance that starts meanwhile sees the reset's presence, asks for its share, and takes it when the reset does not
 answer, at a higher level.
 
-If the reset stops for a minute, or for good, at any line: until step 7 no place is changed. Within step 7, or between 7
-and 8, some checkpoints are set and the table is as it was: an instance that goes on from there has its events dropped
-up to the watermark, which costs a second reading; or, where it was to go forward, is refused by a table that knows the
-ranges of its batches. That is why the checkpoints come first: the other way round, events that the table no longer
-counts as applied would not be read again. When the reset goes on, and another has taken a partition, its checkpoints
+If the reset stops for a minute, or for good, at any line: until step 8 no place is changed. Within step 8, or between 8
+and 9, some checkpoints are set and the table is as it was. The mark says so to `leasehold status`, and the next start
+is refused with what to run. An instance that runs already and goes on from there has its events dropped up to the
+watermark, which costs a second reading; or, where it was to go forward, is refused by a table that knows the ranges of
+its batches. That is why the checkpoints come first: the other way round, events that the table no longer counts as
+applied would not be read again. When the reset goes on, and another has taken a partition, its checkpoints
 and watermarks are refused for their level. In all these cases: run the same reset again.
 """
 
@@ -79,6 +82,7 @@ def reset_group(
     binding: PipelineBinding,
     *,
     to: Mapping[str, EventPosition] | None,
+    stated: str = "sink",
     expiration: float,
     foreign_expiration: float | None = None,
     own_share: Callable[[Collection[str]], tuple[str, ...]] = tuple,
@@ -86,7 +90,7 @@ def reset_group(
     """Set partitions to their positions in `to`, or with None all of them to what the table's watermarks say.
 
     `to` is by partition id, or by `OTHERS` for all that it does not name; without that they stay where they are, and
-    the result does not have them.
+    the result does not have them. `stated` is the same as text: it is what to run again if this reset does not end.
     `own_share` tells which of the hub's partitions may be set: without an ownership store, those of a fixed share. Then
     nobody can tell whether an instance is alive, and one that is finds itself superseded at its next batch.
     Ties the group to `binding`; where partitions stay, it has to be tied to that already. Raises `UsageError` while an
@@ -107,7 +111,7 @@ def reset_group(
     is_part = len(rows) < len(progress.partitions)
     if is_part:
         _check_started(progress, checkpoints)
-        _check_bound(checkpoints.bind_pipeline(group, binding), binding)
+        _check_bound(checkpoints.bind_pipeline(group, binding), binding, stated)
     asked = None if to is None else {partition: hub.resolve(partition, at) for partition, at in to.items()}
     owner = str(OwnerId("reset"))
     claimed: list[Ownership] = []
@@ -123,6 +127,7 @@ def reset_group(
         moves = [Moved(row.partition, row.checkpoint, targets[row.partition]) for row in rows]
         places = {move.partition: Watermark(move.after - 1, levels[move.partition], whole=True) for move in moves}
         sink.check_watermarks(hub.identity, places, is_part=is_part)
+        checkpoints.rebind_pipeline(group, binding.resetting(stated))
         refused = checkpoints.update_checkpoints(
             [_checkpoint(hub, group, partition, mark) for partition, mark in places.items()]
         )
@@ -176,9 +181,14 @@ def _check_started(progress: GroupProgress, checkpoints: CheckpointStore) -> Non
         )
 
 
-def _check_bound(bound: PipelineBinding, binding: PipelineBinding) -> None:
-    """Refuse to set some partitions of a group whose others are where another table has come to."""
-    if bound != binding:
+def _check_bound(bound: PipelineBinding, binding: PipelineBinding, stated: str) -> None:
+    """Refuse to set some partitions of a group whose others are where another table has come to, or another reset."""
+    if bound.reset_to is not None and bound.reset_to != stated:
+        raise UsageError(
+            f"a reset --to {bound.reset_to} has begun and not ended. Nothing was changed: run that again first, or "
+            "set all partitions"
+        )
+    if bound.reset_to is None and bound != binding:
         another = f"the pipeline {bound.pipeline!r}" if bound.pipeline != binding.pipeline else "another table"
         raise UsageError(
             f"the group is tied to {another}, and this one has nothing of the partitions that were to stay. Nothing "

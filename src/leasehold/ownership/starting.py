@@ -12,10 +12,11 @@ are read before them: whatever moves meanwhile, moves to the safe side.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from leasehold.errors import AlreadyInUse, EventsMissing, OwnerLevelWentBack
+from leasehold.errors import AlreadyInUse, EventsMissing, OwnerLevelWentBack, UsageError
 from leasehold.model import Checkpoint, ConsumerGroup
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores.base import CheckpointStore, PipelineBinding
@@ -43,8 +44,9 @@ def check_levels(
     (`Watermark.whole`) is at least as far as the checkpoint, or it was restored itself. What the table has refused once
     (`Watermark.disputed`) is refused here too. `file` names the pipeline file in messages.
 
-    Raises `OwnerLevelWentBack` and `EventsMissing`.
+    Raises `OwnerLevelWentBack` and `EventsMissing`, and `UsageError` where a reset did not end.
     """
+    check_reset(checkpoints.pipeline_binding(group), file)
     earlier = _known(checkpoints, group)
     marks = watermarks()
     later = _known(checkpoints, group)
@@ -68,6 +70,7 @@ def check_binding(
     `watermarks` reads those of the table when it is asked to; `file` names the pipeline file in messages. Raises
     `AlreadyInUse`.
     """
+    check_reset(bound, file)
     check_pipeline(group, bound, binding.pipeline, file)
     if bound == binding or all(checkpoint.owner_level == 0 for checkpoint in checkpoints.list_checkpoints(group)):
         return
@@ -83,6 +86,22 @@ def check_binding(
             "no table, or another one, and this table has none of these events. Give it a consumer_group of its "
             f"own, or fill it from the hub's beginning: leasehold reset {file} --to earliest"
         )
+
+
+def check_reset(bound: PipelineBinding | None, file: str) -> None:
+    """Refuse a group of which a reset has moved a part alone. Raises `UsageError`."""
+    if bound is not None and bound.reset_to is not None:
+        raise UsageError(
+            f"{reset_said(bound.reset_to, file)}; or, to go on where the table is: leasehold reset {file} --to sink"
+        )
+
+
+def reset_said(to: str, file: str) -> str:
+    """What is said of a reset to this position that did not end, and what to run."""
+    return (
+        f"a reset --to {to} has begun and not ended, so checkpoints and table may not agree. Run it again: "
+        f"leasehold reset {file} --to {shlex.quote(to)}"
+    )
 
 
 def check_pipeline(group: ConsumerGroup, bound: PipelineBinding, pipeline: str, file: str) -> None:

@@ -28,7 +28,7 @@ __all__ = [
     "Features",
     "KeepsStates",
     "LevelOf",
-    "SharedTables",
+    "MakesTables",
     "Sink",
     "SinkFeature",
     "TableContents",
@@ -228,9 +228,21 @@ class ComparesSchema(Protocol):
         ...
 
 
-class SharedTables(Protocol):
-    """What a sink may do beside: make what all entity tables of its database share, for `leasehold init`."""
+class MakesTables(Protocol):
+    """What a sink may do beside: make its tables ahead of time, or say how, for `leasehold init`. Writes no row."""
 
-    def make_shared_tables(self) -> bool:
-        """Make these tables, as a user who may; whether there was anything to make. Writes no row."""
+    def table_is_there(self) -> bool:
+        """Whether the entity table is. Makes and changes nothing."""
+        ...
+
+    def table_statements(self, schema: pa.Schema | None, *, duplicates: bool = False) -> tuple[str, ...]:
+        """What makes that which is missing, as SQL: the tables that all entity tables share, this one, what is beside.
+
+        Without `schema`, where the entity table is not there, only the first; with `duplicates` also the memory of what
+        producers have sent. Makes and changes nothing.
+        """
+        ...
+
+    def make_tables(self, schema: pa.Schema | None = None, *, duplicates: bool = False) -> bool:
+        """Run `table_statements`, as a user who may; whether there were any."""
         ...

@@ -18,7 +18,7 @@ from leasehold.sinks.base import (
     ComparesSchema,
     Features,
     KeepsStates,
-    SharedTables,
+    MakesTables,
     Sink,
     SinkFeature,
     TellsContents,
@@ -39,12 +39,12 @@ __all__ = [
     "DUPLICATES",
     "EVOLUTION",
     "FORGETTING",
+    "MAKING",
     "MESSAGES",
     "OUTBOX",
     "PARKING",
     "REJECTED",
     "RELATED",
-    "SHARED_TABLES",
     "SKIPPING",
     "STATES",
     "VERSIONS",
@@ -61,8 +61,8 @@ COMPARISON: SinkFeature[ComparesSchema] = SinkFeature(
     "COMPARISON", "says whether its table could be written to, and changes nothing for it", ComparesSchema
 )
 EVOLUTION: SinkFeature[Sink] = SinkFeature("EVOLUTION", "adds the columns that its table has not, if asked to", Sink)
-SHARED_TABLES: SinkFeature[SharedTables] = SinkFeature(
-    "SHARED_TABLES", "makes what all entity tables of its database share, ahead of time", SharedTables
+MAKING: SinkFeature[MakesTables] = SinkFeature(
+    "MAKING", "makes its tables ahead of time, and says which statements do", MakesTables
 )
 DUPLICATES: SinkFeature[Sink] = SinkFeature("DUPLICATES", "leaves out events that a producer has sent twice", Sink)
 REJECTED: SinkFeature[KeepsRejected] = SinkFeature(
@@ -91,7 +91,7 @@ MESSAGES: SinkFeature[KeepsMessages] = SinkFeature(
 
 ALL: Features = frozenset(
     {
-        *(CONTENTS, COMPARISON, EVOLUTION, SHARED_TABLES, DUPLICATES, REJECTED, SKIPPING, FORGETTING),
+        *(CONTENTS, COMPARISON, EVOLUTION, MAKING, DUPLICATES, REJECTED, SKIPPING, FORGETTING),
         *(STATES, PARKING, VERSIONS, RELATED, OUTBOX, MESSAGES),
     }
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,11 +44,18 @@ _SCHEMA = "part STRING, place STRING, ok BOOLEAN, said STRING, remedy STRING"
 
 
 def look_with_spark(
-    file: PipelineFile, *, timeout: float, spark_timeout: float, sample: int, spark: SparkSession | None = None
+    file: PipelineFile,
+    *,
+    timeout: float,
+    spark_timeout: float,
+    sample: int,
+    barred: Collection[str] = (),
+    spark: SparkSession | None = None,
 ) -> list[Finding]:
     """All that Spark is needed for. `timeout` seconds for hub and stores, `spark_timeout` for each job of Spark.
 
-    `sample` events of each partition are tried. Without `spark` a session is opened as for a run, and ended.
+    `sample` events of each partition are tried. What is at URLs that are `barred` is not asked. Without `spark` a
+    session is opened as for a run, and ended.
     """
     own = spark is None
     if spark is None:
@@ -63,8 +70,8 @@ def look_with_spark(
     try:
         looks: list[tuple[str, str, Callable[[], Iterator[Finding]], float]] = [
             ("spark", DRIVER, partial(_versions, spark), spark_timeout),
-            ("task", TASK, partial(_from_a_task, spark, file, timeout), spark_timeout),
-            ("transform", DRIVER, partial(_transform_and_table, spark, file), spark_timeout),
+            ("task", TASK, partial(_from_a_task, spark, file, timeout, barred), spark_timeout),
+            ("transform", DRIVER, partial(_transform_and_table, spark, file, barred), spark_timeout),
             ("sample", DRIVER, partial(_sample, spark, file, sample), spark_timeout),
         ]
         for part, place, look, longest in looks:
@@ -74,6 +81,22 @@ def look_with_spark(
             with suppress(Py4JError, ConnectionError):
                 spark.stop()
     return found
+
+
+def columns_of(file: PipelineFile, spark: SparkSession | None = None) -> pa.Schema:
+    """The columns that the transform of a file gives, with those of the fence. Raises `ConfigError`.
+
+    Without `spark` a session is opened as for a run, and ended.
+    """
+    session = open_session(*file.session()) if spark is None else spark
+    try:
+        table = table_of(file)
+        transformed = BatchTransform(file, session).dry_run()
+        return table.evaluate(table.prepare(no_rows(session, transformed.schema))).rows.schema
+    finally:
+        if spark is None:
+            with suppress(Py4JError, ConnectionError):
+                session.stop()
 
 
 def _explained(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -92,9 +115,9 @@ def _versions(spark: SparkSession) -> Iterator[Finding]:
     yield Finding("spark", DRIVER, True, said)
 
 
-def _from_a_task(spark: SparkSession, file: PipelineFile, timeout: float) -> Iterator[Finding]:
+def _from_a_task(spark: SparkSession, file: PipelineFile, timeout: float, barred: Collection[str]) -> Iterator[Finding]:
     hub, group = file.hub_url, file.source.consumer_group
-    stores = [(part, url) for part, url in stores_of(file).items() if url is not None]
+    stores = [(part, url) for part, url in stores_of(file).items() if url is not None and url not in barred]
     here = ".".join(map(str, sys.version_info[:2]))
 
     def look(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,7 +144,7 @@ def stores_of(file: PipelineFile) -> dict[str, str | None]:
     return {"ownership store": file.ownership_url, "checkpoint store": file.checkpoint_url}
 
 
-def _transform_and_table(spark: SparkSession, file: PipelineFile) -> Iterator[Finding]:
+def _transform_and_table(spark: SparkSession, file: PipelineFile, barred: Collection[str]) -> Iterator[Finding]:
     transform = BatchTransform(file, spark)
     transformed = transform.dry_run()
     yield Finding("transform", DRIVER, True, f"it gives the columns {', '.join(transformed.columns)}")
@@ -132,6 +155,8 @@ def _transform_and_table(spark: SparkSession, file: PipelineFile) -> Iterator[Fi
         yield Finding("transform", DRIVER, True, "deduplicate_by can be computed of the events")
     batch = table.evaluate(table.prepare(no_rows(spark, transformed.schema)))
     kind_of_order(batch)
+    if file.sink_url in barred:
+        return
     if (compares := offered(sink, COMPARISON)) is not None:
         compared = compares.compare(batch.rows.schema)
         said = (

@@ -83,6 +83,15 @@ class SchemaKeeper(Protocol):
 
 
 @runtime_checkable
+class TellsStatements(Protocol):
+    """A store with tables, which can say what makes them."""
+
+    def schema_statements(self) -> tuple[str, ...]:
+        """What makes those that are missing, as SQL: none where all are there. Makes and changes nothing."""
+        ...
+
+
+@runtime_checkable
 class TellsWhetherMade(Protocol):
     """A store that would make what it keeps records in at its first use, and can say beforehand whether it is there."""
 
@@ -164,12 +173,28 @@ class OwnershipStore(Protocol):
         ...
 
 
+RESETTING = "leasehold reset --to "
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineBinding:
-    """Which pipeline a consumer group belongs to: the pipeline's name, and the identity of its sink."""
+    """Which pipeline a consumer group belongs to: the pipeline's name, and the identity of its sink.
+
+    While a reset moves the group's places, `RESETTING` and the position that it was asked for stand in place of the
+    sink: a reset that did not end is seen by the next start.
+    """
 
     pipeline: str
     sink: str
+
+    @property
+    def reset_to(self) -> str | None:
+        """The position of a reset that has begun and has not ended, as it was stated; None where there is none."""
+        return self.sink.removeprefix(RESETTING) if self.sink.startswith(RESETTING) else None
+
+    def resetting(self, to: str) -> PipelineBinding:
+        """The binding for as long as a reset to this position is under way."""
+        return PipelineBinding(self.pipeline, f"{RESETTING}{to}")
 
 
 @runtime_checkable

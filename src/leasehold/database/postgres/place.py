@@ -46,7 +46,10 @@ _FIT = ("r", "S")
 _TEMPORARY = "pg_temp_"
 """What the name of each schema of temporary tables begins with."""
 
-_PATH = "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]"
+_PATH = (
+    "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[], pg_catalog.replace("
+    "pg_catalog.current_setting('search_path'), '\"$user\"', pg_catalog.quote_ident(current_user))"
+)
 _NO_PATH = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
 _MAY_USE = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s"
 _LOOK = f"""
@@ -107,14 +110,14 @@ def find_place(
     Leaves the connection without a search path. Raises `UsageError` for a schema, a table or a sequence that is not to
     be trusted, and where there is no schema.
     """
-    [[path]] = connection.execute(_PATH).fetchall()
+    [[path, stated]] = connection.execute(_PATH).fetchall()
     connection.execute(_NO_PATH)
     if named:
         _check_usable(connection, shown, named)
     lasting = [name for name in path if name != "pg_catalog" and not name.startswith(_TEMPORARY)]
     names = [named] if named else lasting
     rows = connection.execute(_LOOK, {"path": names, "names": list(relations)}).fetchall()
-    return place_among([_Found(*row) for row in rows], shown, named=bool(named))
+    return place_among([_Found(*row) for row in rows], shown, named=bool(named), path=stated)
 
 
 def _check_usable(connection: psycopg.Connection[Any], shown: str, schema: str) -> None:
@@ -126,14 +129,17 @@ def _check_usable(connection: psycopg.Connection[Any], shown: str, schema: str) 
         raise UsageError(f"{shown}: this user may not use the schema {schema}. GRANT USAGE ON SCHEMA, or name another")
 
 
-def place_among(rows: Sequence[_Found], shown: str, *, named: bool = False) -> str:
-    """The place, from what was found in the schemas of the path, in their order; or in the one that was `named`."""
+def place_among(rows: Sequence[_Found], shown: str, *, named: bool = False, path: str = "") -> str:
+    """The place, from what was found in the schemas of the path, in their order; or in the one that was `named`.
+
+    `path` is the search path as it is stated, for messages.
+    """
     ours = next((row.schema for row in rows if row.name is not None), None)
     place = rows[0].schema if ours is None and rows else ours
     if place is None:
         raise UsageError(
-            f"{shown}: the search path names no schema that is there and that this user may use. GRANT USAGE ON "
-            "SCHEMA, or make one, and name it with ?options=-csearch_path%3DNAME"
+            f"{shown}: the search path ({path}) names no schema that is there and that this user may use. GRANT USAGE "
+            "ON SCHEMA, or make one, and name it with ?options=-csearch_path%3DNAME"
         )
     for row in rows:
         if row.schema == place:

@@ -111,5 +111,5 @@ def remedy_of(error: psycopg.Error) -> str:
     if code == _FULL:
         return "Make room on the server's disk: its tables, WAL or temporary files have none left"
     if is_denied(error):
-        return "GRANT this user what it lacks: docs/table.md lists under Privileges what an entity table takes"
+        return "GRANT this user what it lacks: leasehold check names it; docs/bookkeeping.md lists all"
     return hint or ""

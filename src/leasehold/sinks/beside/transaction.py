@@ -59,10 +59,6 @@ class ChangesBeside(UnwrittenFeatures, ABC):
     def has(self, table: str) -> bool:
         """Whether this table is there."""
 
-    @abstractmethod
-    def drop_memories(self) -> None:
-        """Drop what is known of keys, and of what producers have sent, with the entity table."""
-
     def recorded_order(self) -> TableOrder:
         """See `TableTransaction`."""
         return record.order(self.session)
@@ -202,7 +198,9 @@ class ChangesBeside(UnwrittenFeatures, ABC):
         self._forget_all(PARKED, ENTITY)
         record.note_made(self.session, is_new=False)
         record.forget_order(self.session, rows_count=True)
-        self.drop_memories()
+        for name in (self.session.spec.memory, self.session.spec.identities):
+            if name and self.has(name):
+                self.session.run(f"DELETE FROM {self.session.of(name)}")
 
     def forget_keys(self) -> None:
         """See `TableTransaction`."""

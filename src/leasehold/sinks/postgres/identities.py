@@ -31,12 +31,18 @@ def make(session: PostgresSession) -> None:
     session.run("SELECT pg_advisory_xact_lock(%(lock)s)", lock=LOCK)
     if kind_of_relation(session, name):
         return
-    table = session.names.of(name)
-    session.run(
+    for statement in statements(session):
+        session.run(statement)
+
+
+def statements(session: PostgresSession) -> list[str]:
+    """The statements that make the table."""
+    table = session.names.of(session.spec.identities)
+    return [
         f'CREATE TABLE {table} (identity text COLLATE "C" PRIMARY KEY, hub text COLLATE "C", '
-        'partition text COLLATE "C", sequence_number bigint, enqueued bigint)'
-    )
-    session.run(f"CREATE INDEX ON {table} (enqueued)")
+        'partition text COLLATE "C", sequence_number bigint, enqueued bigint)',
+        f"CREATE INDEX ON {table} (enqueued)",
+    ]
 
 
 def known(session: PostgresSession, digests: Collection[str]) -> dict[str, Seen]:

@@ -244,7 +244,7 @@ def fit(session: PostgresSession, schema: pa.Schema, *, only_look: bool = False)
     fields = stored_fields(spec, schema, "Postgres")
     kind = kind_of_relation(session, spec.name)
     if kind is None:
-        session.run(_create(session, fields))
+        session.run(created(session, fields))
     elif kind not in ("r", "p"):
         raise SchemaMismatch(
             f"{spec.called} is {_OTHERS.get(kind, 'no table')}. Name a table, or one that does not exist: it will be "
@@ -283,7 +283,8 @@ def _new_columns(session: PostgresSession, fields: Sequence[pa.Field], relation:
     return [TableColumn(name, declared, False, False, False, False, False, True) for name, declared in missing]
 
 
-def _create(session: PostgresSession, fields: Sequence[pa.Field]) -> str:
+def created(session: PostgresSession, fields: Sequence[pa.Field]) -> str:
+    """The statement that makes the table. Raises `SchemaMismatch` for fields of which no column can be made."""
     spec = session.spec
     keys = {folded(name) for name in spec.keys}
     wrong, parts = [], []
@@ -304,12 +305,18 @@ def _create(session: PostgresSession, fields: Sequence[pa.Field]) -> str:
     return f"CREATE TABLE {session.names.table} ({', '.join(parts)}){room}"
 
 
+def key_types(spec: TableSpec, fields: Sequence[pa.Field]) -> list[str]:
+    """How the key columns of a table that is made of these fields are declared, in the order of the memory of keys."""
+    declared = {folded(field.name): declared_for(field.type, is_key=True) for field in fields}
+    return [declared[folded(key)] or "" for key in ordered_keys(spec)]
+
+
 def compared(spec: TableSpec, fields: Sequence[pa.Field], relation: Relation) -> Layout:
     """How rows of these fields are written to the table as it is. Raises `SchemaMismatch`."""
     wrong: list[tuple[str, str]] = []
     targets: list[TargetColumn] = []
     for field in fields:
-        column = _column(relation, field.name)
+        column = column_named(relation, field.name)
         if column is None:
             declared = declared_for(field.type, is_key=False) or "TYPE"
             wrong.append((field.name, how_to_add(spec, field.name, declared)))
@@ -344,7 +351,8 @@ def compared(spec: TableSpec, fields: Sequence[pa.Field], relation: Relation) ->
     return Layout(tuple(field.name for field in fields), keys, tuple(targets), relation)
 
 
-def _column(relation: Relation, name: str) -> TableColumn | None:
+def column_named(relation: Relation, name: str) -> TableColumn | None:
+    """The column of just this name, or else the only one whose name differs in capital letters alone."""
     exact = [column for column in relation.columns if column.name == name]
     alike = [column for column in relation.columns if folded(column.name) == folded(name)]
     return exact[0] if exact else alike[0] if len(alike) == 1 else None

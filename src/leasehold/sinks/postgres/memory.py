@@ -17,9 +17,12 @@ from typing import Any
 
 import psycopg
 
+from leasehold.database.statements import unsent
 from leasehold.sinks.postgres import own_values
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
+from leasehold.sinks.postgres.catalog import relation
 from leasehold.sinks.postgres.layout import FILLFACTOR, Layout
+from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.postgres.own_values import OwnColumn
 from leasehold.sinks.postgres.session import PostgresSession, reason_of
 from leasehold.sinks.postgres.staging import APART, FRESH, KEYS, KNOWN, STAGE, split
@@ -34,13 +37,32 @@ _IN_MEMORY = "0.01"
 
 def make(session: PostgresSession, layout: Layout) -> None:
     """Make the table, which is missing."""
-    names = session.names
-    declared = {column.name: column for column in layout.relation.columns}
-    columns = ", ".join(
-        f"{mine} {declared[key.name].declared} NOT NULL"
-        for mine, key in zip(names.key_columns, layout.key_targets, strict=True)
-    )
-    session.run(
+    declared = {column.name: column.declared for column in layout.relation.columns}
+    session.run(statement(session.names, [declared[key.name] for key in layout.key_targets]))
+
+
+def fit(session: PostgresSession, layout: Layout) -> None:
+    """Make the table anew where it is empty and its keys are of other types: the entity table was dropped, and is made
+    of other columns now. Whoever does not own it leaves it as it is."""
+    memory = session.spec.memory or ""
+    had = {column.name: column.declared for column in relation(session, memory).columns}
+    declared = {column.name: column.declared for column in layout.relation.columns}
+    types = [declared[key.name] for key in layout.key_targets]
+    if [had.get(name) for name in session.names.key_columns] == types:
+        return
+    if session.one(f"SELECT EXISTS (SELECT 1 FROM {session.names.memory})") or not session.one(
+        "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%(it)s)",
+        it=unsent(session.names.memory),
+    ):
+        return
+    session.run(f"DROP TABLE {session.names.memory}")
+    session.run(statement(session.names, types))
+
+
+def statement(names: Names, types: Sequence[str]) -> str:
+    """The statement that makes the table, where the keys of the entity table have these types."""
+    columns = ", ".join(f"{mine} {type_} NOT NULL" for mine, type_ in zip(names.key_columns, types, strict=True))
+    return (
         f"CREATE TABLE {names.memory} ({columns}, lane bigint NOT NULL, number bigint NOT NULL, "
         'by_number numeric, by_text text COLLATE "C", gone boolean NOT NULL, '
         f"PRIMARY KEY ({', '.join(names.key_columns)})) WITH (fillfactor = {FILLFACTOR})"

@@ -7,6 +7,7 @@ says that they are text, in UTF-8: a body may have a NUL, which Postgres holds i
 from __future__ import annotations
 
 from leasehold.database.statements import unsent
+from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.rules.rejected import other_columns
 
@@ -16,12 +17,8 @@ _ALL = ("hub", "partition", "sequence_number", "place", "body", "is_text", "reas
 def make_or_check(session: PostgresSession, *, there: bool) -> None:
     """Make the table unless it is there. Raises `SchemaMismatch` for another one of its name."""
     if not there:
-        session.run(
-            f'CREATE TABLE {session.names.rejected} (hub text COLLATE "C", partition text COLLATE "C", '
-            "sequence_number bigint, place integer, body bytea, is_text boolean NOT NULL, reason text NOT NULL, "
-            "source text, rejected_at timestamptz NOT NULL, PRIMARY KEY (hub, partition, sequence_number, place))"
-        )
-        session.run(f"CREATE INDEX ON {session.names.rejected} (rejected_at)")
+        for statement in statements(session.names):
+            session.run(statement)
         return
     columns = session.rows(
         "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%(it)s) AND attnum > 0 AND NOT attisdropped",
@@ -29,3 +26,13 @@ def make_or_check(session: PostgresSession, *, there: bool) -> None:
     )
     if {name for (name,) in columns} != set(_ALL):
         raise other_columns(session.spec, _ALL)
+
+
+def statements(names: Names) -> list[str]:
+    """The statements that make the table."""
+    return [
+        f'CREATE TABLE {names.rejected} (hub text COLLATE "C", partition text COLLATE "C", '
+        "sequence_number bigint, place integer, body bytea, is_text boolean NOT NULL, reason text NOT NULL, "
+        "source text, rejected_at timestamptz NOT NULL, PRIMARY KEY (hub, partition, sequence_number, place))",
+        f"CREATE INDEX ON {names.rejected} (rejected_at)",
+    ]

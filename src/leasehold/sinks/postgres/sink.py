@@ -32,6 +32,7 @@ import pyarrow as pa
 from leasehold.clock import Clock
 from leasehold.database.postgres.connections import Connection, Connections, Errors, RolledBack
 from leasehold.database.postgres.place import RELATIONS
+from leasehold.database.statements import unsent
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import Compared, LevelOf, Sink, TableContents
 from leasehold.sinks.beside import contents, record
@@ -45,13 +46,13 @@ from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.features import ALL
-from leasehold.sinks.postgres import names, related, states
+from leasehold.sinks.postgres import making, names, related, states
 from leasehold.sinks.postgres.advice import advice
-from leasehold.sinks.postgres.bookkeeping import FORMAT, Bookkeeping
+from leasehold.sinks.postgres.bookkeeping import FORMAT, LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.session import PostgresSession, check_same, gone, timeouts_of, until_it_stays
 from leasehold.sinks.postgres.transaction import CheckedLayout, PostgresTransaction
-from leasehold.sinks.postgres.trial import check_rights, write_a_row
+from leasehold.sinks.postgres.trial import write_a_row
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.remembered_order import check_spec
@@ -160,7 +161,6 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         with suppress(_Looked), self._claimed() as transaction:
             there = transaction.session.there(self.spec.name)
             record.check_still_there(transaction.session)
-            check_rights(transaction.session)
             if schema is not None:
                 transaction.fit(schema, only_look=True)
                 added = transaction.added
@@ -181,10 +181,25 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         with self._looking(self.spec.name) as session:
             return advice(session)
 
-    def make_shared_tables(self) -> bool:
-        """Make the tables that all entity tables of the schema share, as somebody who may."""
+    def table_is_there(self) -> bool:
+        """See `MakesTables`."""
+        with self._using() as session:
+            return session.there(self.spec.name)
+
+    def table_statements(self, schema: pa.Schema | None, *, duplicates: bool = False) -> tuple[str, ...]:
+        """See `MakesTables`."""
+        with self._looking() as session:
+            return tuple(unsent(one) for one in making.statements(session, schema, duplicates=duplicates))
+
+    def make_tables(self, schema: pa.Schema | None = None, *, duplicates: bool = False) -> bool:
+        """See `MakesTables`."""
         with self._using() as session, session.connection.transaction():
-            return self._make_shared(session, names.SHARED)
+            made = self._make_shared(session, names.SHARED)
+            session.run("SELECT pg_advisory_xact_lock(%(lock)s)", lock=LOCK)
+            missing = making.statements(session, schema, duplicates=duplicates)
+            for statement in missing:
+                session.run(statement)
+        return made or bool(missing)
 
     @property
     def _access(self) -> Access:

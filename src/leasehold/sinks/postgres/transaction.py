@@ -93,10 +93,6 @@ class PostgresTransaction(ChangesBeside):
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
         self.bookkeeping.lock_watermarks(lanes, whole_table=False, missing=False)
 
-    def drop_memories(self) -> None:
-        if self._session.spec.memory:
-            self._session.run(f"DROP TABLE IF EXISTS {self._session.names.memory}")
-
     def forget_key(self, key: Mapping[str, str]) -> int:
         return forgetting.forget(self._session, key)
 
@@ -173,6 +169,8 @@ class PostgresTransaction(ChangesBeside):
         self.added += layout.added
         if spec.memory and kind_of_relation(session, spec.memory) is None:
             memory.make(session, layout)
+        elif spec.memory:
+            memory.fit(session, layout)
         rejected_table.make_or_check(session, there=kind_of_relation(session, spec.rejected) is not None)
         record.note_made(session, is_new=True)
         self.checked = CheckedLayout(state_of(session, self._mine), schema, layout)

@@ -20,9 +20,6 @@ import psycopg
 
 from leasehold.database.postgres.troubles import is_the_rows
 from leasehold.database.statements import sent, unsent
-from leasehold.errors import SinkError
-from leasehold.sinks.beside.skipping.table import SKIP
-from leasehold.sinks.beside.watermarks import WATERMARK
 from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.layout import Layout
@@ -42,25 +39,6 @@ _MADE_UP = {
     "boolean": "false",
     "uuid": "'00000000-0000-0000-0000-000000000000'",
 }
-
-
-def check_rights(session: PostgresSession) -> None:
-    """Refuse where this user lacks a right without which no batch can be applied. Raises `SinkError`."""
-    spec = session.spec
-    needed = {spec.name: ("SELECT", "INSERT", "UPDATE") if spec.keys else ("INSERT",)}
-    needed |= {name: ("SELECT", "INSERT", "UPDATE") for name in (WATERMARK, spec.memory) if name}
-    needed |= {SKIP: ("SELECT",)}
-    for name, rights in needed.items():
-        if session.there(name) and (missing := session.missing_rights(name, rights, on_a_column=True)):
-            raise _lacks(f"no {', '.join(missing)} on {name}", f"{', '.join(missing)} ON {session.names.of(name)}")
-    if not session.one("SELECT has_database_privilege(current_database(), 'TEMPORARY')"):
-        raise _lacks("no right to temporary tables in this database", "TEMPORARY ON DATABASE …")
-
-
-def _lacks(what: str, grant: str) -> SinkError:
-    error = SinkError(f"this user has {what}")
-    error.add_note(f"GRANT {grant} TO it: docs/table.md lists all under Privileges")
-    return error
 
 
 def write_a_row(session: PostgresSession, layout: Layout) -> None:

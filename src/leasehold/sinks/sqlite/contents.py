@@ -48,6 +48,14 @@ def identity_in_file(path: Path, spec: TableSpec, timeout: float) -> str | None:
         return record.recorded_identity(SqliteSession(connection, spec))
 
 
+def is_in_file(path: Path, spec: TableSpec, timeout: float) -> bool:
+    """Whether the table of `spec` is in the file. Raises `SinkUnavailable`, and `SinkError`."""
+    if not path.exists():
+        return False
+    with _reading(path, spec, timeout) as connection:
+        return SqliteSession(connection, spec).there(spec.name)
+
+
 @contextmanager
 def _reading(path: Path, spec: TableSpec, timeout: float) -> Iterator[sqlite3.Connection]:
     file = DatabaseFile(

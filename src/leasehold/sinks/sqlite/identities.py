@@ -18,6 +18,16 @@ from leasehold.sinks.sqlite.shape import exists
 _A_QUERY = 500
 
 
+def statements(spec: TableSpec) -> tuple[str, str]:
+    """What makes the table, and its index, if they are missing."""
+    name = quoted(spec.identities)
+    return (
+        f"CREATE TABLE IF NOT EXISTS {name} (identity TEXT PRIMARY KEY, hub TEXT NOT NULL, partition TEXT NOT NULL, "
+        "sequence_number INTEGER NOT NULL, enqueued INTEGER NOT NULL) WITHOUT ROWID",
+        f"CREATE INDEX IF NOT EXISTS {quoted(f'{spec.identities}_enqueued')} ON {name} (enqueued)",
+    )
+
+
 def known(connection: sqlite3.Connection, spec: TableSpec, digests: Collection[str]) -> dict[str, Seen]:
     """What is remembered of these identities."""
     if not digests or not exists(connection, spec.identities):
@@ -39,11 +49,8 @@ def remember(connection: sqlite3.Connection, spec: TableSpec, memory: Memory) ->
     if not memory:
         return
     name = quoted(spec.identities)
-    connection.execute(
-        f"CREATE TABLE IF NOT EXISTS {name} (identity TEXT PRIMARY KEY, hub TEXT NOT NULL, partition TEXT NOT NULL, "
-        "sequence_number INTEGER NOT NULL, enqueued INTEGER NOT NULL) WITHOUT ROWID"
-    )
-    connection.execute(f"CREATE INDEX IF NOT EXISTS {quoted(f'{spec.identities}_enqueued')} ON {name} (enqueued)")
+    for statement in statements(spec):
+        connection.execute(statement)
     connection.executemany(
         f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?, ?, ?)",
         [(identity, *seen.event, seen.time) for identity, seen in sorted(memory.items())],

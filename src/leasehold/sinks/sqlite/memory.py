@@ -25,13 +25,20 @@ from leasehold.sinks.sqlite.key_rows import key_rows
 
 def make(connection: sqlite3.Connection, spec: TableSpec) -> None:
     """Make the table if it is missing, and there are keys."""
-    if spec.memory:
-        columns = ", ".join(_key_columns(spec))
-        connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {quoted(spec.memory)} ({columns}, hub TEXT NOT NULL, "
-            "partition TEXT NOT NULL, sequence_number INTEGER NOT NULL, sequence_by, deleted INTEGER NOT NULL, "
-            f"PRIMARY KEY ({columns})) WITHOUT ROWID"
-        )
+    for statement in statements(spec):
+        connection.execute(statement)
+
+
+def statements(spec: TableSpec) -> list[str]:
+    """What makes the table if it is missing; nothing where there are no keys."""
+    if not spec.memory:
+        return []
+    columns = ", ".join(_key_columns(spec))
+    return [
+        f"CREATE TABLE IF NOT EXISTS {quoted(spec.memory)} ({columns}, hub TEXT NOT NULL, "
+        "partition TEXT NOT NULL, sequence_number INTEGER NOT NULL, sequence_by, deleted INTEGER NOT NULL, "
+        f"PRIMARY KEY ({columns})) WITHOUT ROWID"
+    ]
 
 
 class SqliteKeyMemory:

@@ -17,15 +17,20 @@ _COLUMNS = ("hub", "partition", "sequence_number", "body", "reason", "rejected_a
 
 def make(connection: sqlite3.Connection, spec: TableSpec) -> None:
     """Make the table if it is missing. Raises `SchemaMismatch` for another one of its name."""
-    connection.execute(
-        f"CREATE TABLE IF NOT EXISTS {quoted(spec.rejected)} (hub TEXT NOT NULL, partition TEXT NOT NULL, "
-        "sequence_number INTEGER NOT NULL, body, reason TEXT NOT NULL, rejected_at TEXT NOT NULL, "
-        "place INTEGER NOT NULL DEFAULT 0, source TEXT)"
-    )
+    table, index = statements(spec)
+    connection.execute(table)
     there = connection.execute("SELECT name FROM pragma_table_info(?)", (spec.rejected,))
     if {folded(name) for (name,) in there} != set(_COLUMNS):
         raise other_columns(spec, _COLUMNS)
-    connection.execute(
+    connection.execute(index)
+
+
+def statements(spec: TableSpec) -> tuple[str, str]:
+    """What makes the table, and its index, if they are missing."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {quoted(spec.rejected)} (hub TEXT NOT NULL, partition TEXT NOT NULL, "
+        "sequence_number INTEGER NOT NULL, body, reason TEXT NOT NULL, rejected_at TEXT NOT NULL, "
+        "place INTEGER NOT NULL DEFAULT 0, source TEXT)",
         f"CREATE UNIQUE INDEX IF NOT EXISTS {quoted(f'leasehold_rejected_{spec.name}')} "
-        f"ON {quoted(spec.rejected)} (hub, partition, sequence_number, place)"
+        f"ON {quoted(spec.rejected)} (hub, partition, sequence_number, place)",
     )

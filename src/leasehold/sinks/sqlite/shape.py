@@ -64,7 +64,7 @@ def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> T
         "SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')", (spec.name,)
     ).fetchone()
     if kind is None:
-        connection.execute(_create(spec, fields))
+        connection.execute(created(spec, fields))
     elif kind[0] == "view":
         raise SchemaMismatch(f"{spec.name} is a view. Name a table, or one that does not exist: it will be made")
     else:
@@ -87,7 +87,8 @@ def _declared(kind: ColumnKind) -> str:
     return {ColumnKind.INTEGER: "INTEGER", ColumnKind.REAL: "REAL", ColumnKind.BLOB: "BLOB"}.get(kind, "TEXT")
 
 
-def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
+def created(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
+    """The statement that makes the table. Raises `SchemaMismatch` for fields of which no column can be made."""
     wrong = []
     parts = []
     keys = {folded(name) for name in spec.keys}
@@ -100,7 +101,7 @@ def _create(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
     refuse_columns(spec, wrong)
     if spec.keys:
         parts.append(f"PRIMARY KEY ({', '.join(map(quoted, spec.keys))})")
-    return f"CREATE TABLE {quoted(spec.name)} ({', '.join(parts)})"
+    return f"CREATE TABLE IF NOT EXISTS {quoted(spec.name)} ({', '.join(parts)})"
 
 
 def _add(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[pa.Field]) -> tuple[str, ...]:

@@ -36,14 +36,15 @@ from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
 from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
-from leasehold.sinks.features import ALL, SHARED_TABLES
+from leasehold.sinks.features import ALL
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite import (
+    making,
     related,
     states,
 )
-from leasehold.sinks.sqlite.contents import contents_of_file, identity_in_file, set_aside_in_file
+from leasehold.sinks.sqlite.contents import contents_of_file, identity_in_file, is_in_file, set_aside_in_file
 from leasehold.sinks.sqlite.schema_look import compare
 from leasehold.sinks.sqlite.session import SqliteSession, prepare
 from leasehold.sinks.sqlite.shape import exists
@@ -64,7 +65,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     and `AlreadyInUse` when the table belongs to another pipeline or was made with another mode or keys.
     """
 
-    features = ALL - {SHARED_TABLES}
+    features = ALL
 
     def __init__(self, path: Path, spec: TableSpec, *, timeout: float = 10.0, clock: Clock | None = None) -> None:
         spec.called.without_schema("SQLite")
@@ -97,6 +98,23 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
     def advice(self) -> tuple[str, ...]:
         """See `ComparesSchema`. None: SQLite counts nothing that would tell."""
         return ()
+
+    def table_is_there(self) -> bool:
+        """See `MakesTables`."""
+        with self._explained(), self._inner():
+            return is_in_file(self._path, self.spec, self._timeout)
+
+    def table_statements(self, schema: pa.Schema | None, *, duplicates: bool = False) -> tuple[str, ...]:
+        """See `MakesTables`."""
+        return making.statements(self.spec, schema, duplicates=duplicates)
+
+    def make_tables(self, schema: pa.Schema | None = None, *, duplicates: bool = False) -> bool:
+        """See `MakesTables`."""
+        with self._explained(), self._file.writing() as connection, self._inner():
+            before = list(connection.execute("PRAGMA schema_version"))
+            for statement in making.statements(self.spec, schema, duplicates=duplicates):
+                connection.execute(statement)
+            return list(connection.execute("PRAGMA schema_version")) != before
 
     def row_count(self) -> int:
         """How many rows the table has; 0 if it has not been made yet."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from leasehold.database.statements import quoted
 from leasehold.sinks.beside import entities, record, writing
 from leasehold.sinks.beside.session import Places
 from leasehold.sinks.beside.states import fenced
@@ -92,10 +91,6 @@ class SqliteTransaction(ChangesBeside):
 
     def lock_partitions(self, lanes: Collection[Lane]) -> None:
         """The whole database is locked."""
-
-    def drop_memories(self) -> None:
-        for name in (*([self._spec.memory] if self._spec.memory else []), self._spec.identities):
-            self._connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
 
     def forget_key(self, key: Mapping[str, str]) -> int:
         return memory.forget(self._connection, self._spec, key)

@@ -7,6 +7,7 @@ switched on where it is off), unless the call may lose it.
 from __future__ import annotations
 
 from leasehold.database.postgres.connections import Connection, Connections, Errors
+from leasehold.database.postgres.place import qualified
 from leasehold.stores.base import SchemaChange
 from leasehold.stores.postgres.schema import PostgresStoreSession
 from leasehold.stores.sql.versions import Component, gone
@@ -32,6 +33,15 @@ class PostgresTables:
     def create_schema(self) -> SchemaChange:
         """Make the tables, which the first use does too, and say what was done."""
         return self._connections.once(lambda one: self._component.create(self.shown, self._session(one)))
+
+    def schema_statements(self) -> tuple[str, ...]:
+        """What makes the tables that are missing, as SQL for anybody's session."""
+
+        def missing(connection: Connection) -> tuple[str, ...]:
+            statements = self._component.missing_statements(self.shown, self._session(connection))
+            return tuple(qualified(one, connection.schema) for one in statements)
+
+        return self._connections.once(missing)
 
     def is_made(self) -> bool:
         """Whether the tables are there; makes none."""

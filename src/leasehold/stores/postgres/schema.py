@@ -4,8 +4,8 @@ They are in the first schema of the search path (`?options=-csearch_path%3Dname`
 transaction that holds an advisory lock, so that of several processes one makes the tables and the others wait for it; a
 process that stops in there for a minute is ended by the server after the store's time-out.
 
-Who may not make tables runs `open_store(url).create_schema()` once as somebody who may; a store needs no more
-than SELECT, INSERT, UPDATE and DELETE afterwards (and USAGE of the sequence for leases).
+`leasehold init` makes them as somebody who may, or prints the statements: a store needs no more than SELECT, INSERT,
+UPDATE and DELETE afterwards (and USAGE of the sequence for leases).
 """
 
 from __future__ import annotations
@@ -70,5 +70,5 @@ class PostgresStoreSession:
         except psycopg.errors.InsufficientPrivilege as error:
             raise UsageError(
                 f"{self._shown}: tables of Leasehold are missing, and this user may not make them "
-                f"({str(error).splitlines()[0]}). Call create_schema() of the store once as somebody who may."
+                f"({str(error).splitlines()[0]}). Run `leasehold init` once as somebody who may: --as USER, or --sql"
             ) from error

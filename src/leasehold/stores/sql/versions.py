@@ -23,7 +23,7 @@ from leasehold.stores.base import SchemaChange
 
 VERSIONS = Table("leasehold_schema", {"component": "text", "version": "bigint"}, key=("component",))
 _VERSION = f"SELECT version FROM {VERSIONS.name} WHERE component = %(component)s"
-_STATED = f"INSERT INTO {VERSIONS.name} (component, version) VALUES (%(component)s, %(version)s)"
+_STATED = f"INSERT INTO {VERSIONS.name} (component, version) VALUES ('{{name}}', {{version}})"
 
 
 class StoreSession(Protocol):
@@ -89,15 +89,23 @@ class Component:
         if not there or missing:
             with session.making():
                 there, missing = self.check(where, session)
-                for name in missing if there else self.tables:
-                    again = [self.again[name]] if there and name in self.again else []
-                    for statement in (*self.makings[name], *again):
-                        session.rows(statement, {})
-                if not there:
-                    for statement in self.versions:
-                        session.rows(statement, {})
-                    session.rows(_STATED, {"component": self.name, "version": self.version})
+                for statement in self.statements(missing, there=there):
+                    session.rows(statement, {})
         return SchemaChange(self.name, self.version if there else 0, self.version, tuple(missing) if there else ())
+
+    def missing_statements(self, where: str, session: StoreSession) -> list[str]:
+        """What makes the tables that are missing, as SQL: none where all are there. Makes and changes nothing."""
+        there, missing = self.check(where, session)
+        return self.statements(missing, there=there)
+
+    def statements(self, missing: Collection[str] = (), *, there: bool = False) -> list[str]:
+        """What makes these tables where others are `there`; all of them where none is."""
+        made = [
+            statement
+            for name in (missing if there else self.tables)
+            for statement in (*self.makings[name], *([self.again[name]] if there and name in self.again else []))
+        ]
+        return made if there else [*made, *self.versions, _STATED.format(name=self.name, version=self.version)]
 
     def prepare(self, where: str, session: StoreSession, *, seen: bool) -> None:
         """Before a new connection is used: the tables are as they should be.

@@ -11,10 +11,11 @@ their time-out and then raise `StoreUnavailable`; one killed there has written n
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from leasehold.clock import Clock, SystemClock, boot_id
 from leasehold.database.sqlite import DatabaseFile
@@ -24,6 +25,7 @@ from leasehold.stores.sql.steps import Row, Values
 from leasehold.stores.sql.versions import Component
 from leasehold.stores.sqlite.schema import SqliteStoreSession
 
+T = TypeVar("T")
 Time = dict[str, str | float]
 """What statements call `boot` and `now`."""
 
@@ -63,26 +65,34 @@ class SqliteTables:
         file.close()
         return done[-1]
 
+    def schema_statements(self) -> tuple[str, ...]:
+        """What makes the tables that are missing, as SQL. Makes nothing, not even the file."""
+        found = self._looked(self._component.missing_statements)
+        return tuple(self._component.statements() if found is None else found)
+
     def is_made(self) -> bool:
         """Whether the tables are there; makes none."""
-        there = False
+        return bool(self._looked(self._component.is_there))
+
+    def _looked(self, ask: Callable[[str, SqliteStoreSession], T]) -> T | None:
+        """What is found in the file, in which nothing is changed; None where there is none."""
+        found: list[T] = []
 
         def look(connection: sqlite3.Connection) -> None:
-            nonlocal there
-            there = self._component.is_there(self.shown, SqliteStoreSession(connection))
+            found.append(ask(self.shown, SqliteStoreSession(connection)))
             raise _Looked
 
         try:
             self._file.path.stat()
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return None
         except OSError as error:
             raise StoreUnavailable(
                 f"{self.shown}: {error.strerror} (check its name, and who may read its folder)"
             ) from error
         with suppress(_Looked), self._opening(schema=(), create=False, check=look).reading():
             pass
-        return there
+        return found[-1] if found else None
 
     def close(self) -> None:
         """Close the connections that no thread uses now. The store may be used again afterwards."""

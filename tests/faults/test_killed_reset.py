@@ -1,0 +1,112 @@
+"""A reset that is killed between its steps: the next start and status say it, and the same reset completes it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold import Event
+from leasehold.cli.app import app
+from leasehold.errors import UsageError
+from leasehold.hubs.log import LogHub
+from leasehold.model import Checkpoint
+from leasehold.ownership.starting import check_levels
+from leasehold.sinks import TableSpec, open_sink
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.stores import PipelineBinding, open_store
+from tests.repository import ROOT
+from tests.sinks.events import E, batch
+
+FILE = """
+name = "flights"
+[source]
+hub = "log:///hub.db"
+[ownership]
+store = "sqlite:///stores.db"
+[sink]
+url = "sqlite:///entities.db"
+table = "flights"
+keys = ["tail"]
+"""
+STEPS = {
+    "store:rebind_pipeline:1": False,  # nothing is moved, and nothing is said
+    "store:update_checkpoints": True,
+    "sink:set_watermarks": True,
+    "store:rebind_pipeline:2": True,
+    "store:relinquish_ownership": False,
+}
+
+
+@pytest.mark.more(but=2)
+@pytest.mark.parametrize("to", ["earliest", '{"0": 2}'])
+@pytest.mark.parametrize(("step", "is_said"), STEPS.items())
+def test_what_a_killed_reset_has_left_is_said_and_running_it_again_ends_it(
+    tmp_path: Path, step: str, is_said: bool, to: str
+) -> None:
+    file = tmp_path / "flights.toml"
+    file.write_text(FILE)
+    hub = LogHub.create(tmp_path / "hub.db", partitions=2)
+    for partition in ("0", "1"):
+        hub.send([Event(b"{}")] * 5, partition=partition)
+    group = hub.consumer_group("$Default")
+    store = open_store("sqlite:///stores.db", base=tmp_path)
+    sink = open_sink(
+        "sqlite:///entities.db", TableSpec(name="flights", pipeline="flights", keys=("tail",)), base=tmp_path
+    )
+    sink.apply(batch([E(f"{p}{n}", partition=p, number=n, hub=hub.identity) for p in "01" for n in range(5)]))
+    sink.set_watermarks(hub.identity, {p: Watermark(4, 1, whole=True) for p in "01"})
+    store.raise_owner_level([Checkpoint(group, p, 4, 1) for p in "01"])
+    store.bind_pipeline(group, PipelineBinding("flights", sink.identity()))
+
+    def status() -> str | None:
+        said = CliRunner().invoke(app, ["status", str(file), "--json"])
+        assert said.exit_code == 0, said.stderr
+        return json.loads(said.stdout)["reset"]  # type: ignore[no-any-return]
+
+    def start() -> None:
+        check_levels(group, store, lambda: sink.watermarks(hub.identity), str(file))
+
+    assert status() is None
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.faults.killed_reset", step, str(file), "--to", to],
+        cwd=ROOT, env={"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "PATH": ""}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert killed.returncode == -9, killed.stderr
+    if is_said:
+        command = f"leasehold reset {file} --to {to if to == 'earliest' else repr(to)}"
+        assert command in (status() or "")
+        with pytest.raises(UsageError, match="has begun and not ended"):
+            start()
+        checks = CliRunner().invoke(app, ["check", str(file), "--no-spark", "--json"])
+        [found] = [one["said"] for one in json.loads(checks.stdout)["checks"] if not one["ok"]]
+        assert command in found
+        if to == "earliest":
+            assert "run that again first" in reset(file, '{"1": 3}')
+    else:
+        assert status() is None
+        start()
+    again = reset(file, to)
+    assert again == "", again
+    assert status() is None
+    start()
+    left = {"0": -1, "1": -1} if to == "earliest" else {"0": 1, "1": 4}
+    assert {name: mark.sequence_number for name, mark in sink.watermarks(hub.identity).items()} == left
+    assert {one.partition: one.sequence_number for one in store.list_checkpoints(group)} == left
+    hub.close()
+    with closing(sink):
+        pass
+
+
+def reset(file: Path, to: str) -> str:
+    """Run it, once the killed one, which counts as an instance, has expired; what it says."""
+    with closing(sqlite3.connect(file.parent / "stores.db")) as stores, stores:
+        for table in ("leasehold_presence", "leasehold_ownership"):
+            stores.execute(f"UPDATE {table} SET boot_id = 'an earlier one'")
+    return CliRunner().invoke(app, ["reset", str(file), "--to", to]).stderr
