@@ -34,7 +34,7 @@ def test_any_batches_give_what_the_model_gives(mode: str, log: Log, delivered: D
             before = len(model.rejected)
             if model.apply(good, bad):
                 result = table.apply(it)
-                counted = result.applied + result.replayed + result.refused_rows + result.superseded + result.rejected
+                counted = result.applied + result.replayed + result.refused + result.superseded + result.rejected
                 assert counted == len(good) + len(bad)
                 assert result.rejected == len(model.rejected) - before
             else:

@@ -213,34 +213,12 @@ def _reporter(output: Output, now: Callable[[], float]) -> Callable[[Progress], 
 def _line(progress: Progress) -> str:
     totals, source = progress.totals, progress.source
     held = f"; {source['owned']} of {source['partitionCount']} partitions, lag {source['lag']:,}" if source else ""
-    rejected = f", {totals.rejected:,} rejected" if totals.rejected else ""
-    applied, batches = counted(totals.applied, "event"), counted(totals.batches, "batch")
-    return f"{applied} applied{rejected}, {batches}{held}"
+    return f"{totals.said()}; {counted(totals.batches, 'batch')}{held}"
 
 
 def _account(done: Progress) -> Result:
     totals = done.totals
-    facts = {
-        "batches": totals.batches,
-        "applied": totals.applied,
-        "rejected": totals.rejected,
-        "replayed": totals.replayed,
-        "superseded": totals.superseded,
-        "refused": totals.refused,
-        "duplicates": totals.duplicates,
-        "untimely": totals.untimely,
-        "lost": done.lost,
-        "restarts": done.restarts,
-    }
-    words = {
-        "replayed": "applied before",
-        "superseded": "older than what was there",
-        "refused": "left to their new owner",
-        "duplicates": "sent twice by their producers",
-        "untimely": "applied without a time to tell duplicates by",
-        "lost": "lost: gone from the hub before they were read",
-    }
-    said = [f"{counted(totals.applied, 'event')} applied", f"{totals.rejected:,} rejected"]
-    said += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]
+    facts = {"batches": totals.batches, **totals.named(), "lost": done.lost, "restarts": done.restarts}
+    lost = f"; lost: {done.lost:,}, gone from the hub before they were read" if done.lost else ""
     restarts = f", {counted(done.restarts, 'restart')}" if done.restarts else ""
-    return Result(summary=f"{', '.join(said)}, in {counted(totals.batches, 'batch')}{restarts}", facts=facts)
+    return Result(summary=f"{totals.said()}{lost}; {counted(totals.batches, 'batch')}{restarts}", facts=facts)

@@ -22,12 +22,13 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from leasehold.clock import Clock, SystemClock
+from leasehold.counts import Counts
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Features, LevelOf, SinkFeature
@@ -39,6 +40,7 @@ from leasehold.sinks.rules import claims, fence
 from leasehold.sinks.rules.batch import Arrangement, Batch, arrange
 from leasehold.sinks.rules.columns import qualified
 from leasehold.sinks.rules.content import kind_of_order
+from leasehold.sinks.rules.counting import counts_of
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.remembered_order import check_order, check_spec, order_of, unordered_rows
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
@@ -346,11 +348,16 @@ class TransactionalSink(ABC, Generic[T]):
         transaction.set_watermarks(plan.watermarks)
         if batch.ranges is None:
             transaction.leave_none_whole()
-        refused = arrangement.refused(plan)
         dropped, untimely = (0, 0) if verdict is None else (len(verdict.dropped), verdict.untimely)
-        aside, skipped = len(written.set_aside) + len(notes), tuple(note.said for note in notes)
-        counts = (written.applied, kept.replayed, refused, written.superseded, aside, dropped)
-        result = BatchResult(*counts, untimely=untimely, seconds=written.seconds, skipped=skipped)
+        known = Counts(
+            *(written.applied, written.superseded, len(written.set_aside)), duplicates=dropped, untimely=untimely
+        )
+        result = BatchResult(
+            **asdict(counts_of(batch, arrangement, plan, kept, notes, known)),
+            refused_ranges=arrangement.refused(plan),
+            skipped_events=tuple(note.said for note in notes),
+            seconds=written.seconds,
+        )
         return result, plan.watermarks
 
     def _log_added(self, columns: tuple[str, ...]) -> None:
@@ -371,9 +378,9 @@ class TransactionalSink(ABC, Generic[T]):
                 "clocks of their producers, if these give the time, and at partitions that lag. All count as untimely",
                 *(self.spec.called, result.untimely),
             )
-        for said in result.skipped:
+        for said in result.skipped_events:
             logger.warning("table %s: %s", self.spec.called, said)
-        for each in result.refused:
+        for each in result.refused_ranges:
             logger.log(
                 logging.INFO if certain else logging.WARNING,
                 "table %s: dropped %d rows of partition %s, read under owner level %d: level %d has been here%s",
