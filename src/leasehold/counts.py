@@ -111,9 +111,9 @@ class Counts:
         names = ("read", *EVENTS, "rows", *ROWS, *APART)
         return {name: getattr(self, name) for name in names}
 
-    def said(self) -> str:
+    def said(self, what: str = "event") -> str:
         """For people: `5 events read: 2 replayed, 3 used; 3 rows: 2 applied, 1 rejected`. What is zero is left out."""
-        found = [f"{counted(self.read, 'event')} read", f"{counted(self.rows, 'row')}"]
+        found = [f"{counted(self.read, what)} read", f"{counted(self.rows, 'row')}"]
         for place, names in enumerate((EVENTS, ROWS)):
             parts = [f"{count:,} {name}" for name in names if (count := getattr(self, name))]
             found[place] += f": {', '.join(parts)}" if parts else ""

@@ -129,8 +129,9 @@ def _run_on_spark(
 
 def _run_here(file: PipelineFile, name: str, output: Output) -> None:
     """Run the handler of a file in this process."""
-    from leasehold.notices import BatchDone, Notices
+    from leasehold.notices import Notices, TableApplied
     from leasehold.runtime import Runtime
+    from leasehold.sinks.rules.table_spec import Totals
 
     try:
         from leasehold.processors.events.of_file import handled_processor
@@ -140,20 +141,22 @@ def _run_here(file: PipelineFile, name: str, output: Output) -> None:
         raise
     show_warnings()
     stop = stop_on_signals()
-    notices, events, lock = Notices(), [0], threading.Lock()
+    notices, totals, lock = Notices(), Totals(), threading.Lock()
 
-    def count(done: BatchDone) -> None:
+    def count(applied: TableApplied) -> None:
+        nonlocal totals
         with lock:  # partitions work side by side
-            events[0] += done.events
+            totals = totals.with_batch(applied.counts)
 
-    notices.subscribe(count, to=BatchDone)
+    notices.subscribe(count, to=TableApplied)
     processor = handled_processor(file, runtime=Runtime(notices=notices), name=name)
     with _served(file, notices, output):
         try:
             _run_until(stop, processor, output)
         except LeaseholdError as error:
             raise PipelineFailed(f"this instance gives up: {error}") from error
-    output.show(Result(f"{counted(events[0], 'event')} handled", {"events": events[0]}))
+    facts = {"batches": totals.batches, **totals.named()}
+    output.show(Result(f"{totals.said()}; {counted(totals.batches, 'batch')}", facts))
 
 
 def _run_until(stop: threading.Event, processor: EventProcessor, output: Output) -> None:

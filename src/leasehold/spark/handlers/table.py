@@ -296,10 +296,10 @@ class HandledOnSpark:
         if not outages:  # else what the transform has filtered is counted with the batch that follows
             read = sum(map(len, batch.ranges or ())) if batch.read is None else batch.read
             result = replace(result, filtered=max(0, read - result.read))
-        result, self._untold = result.plus(self._untold), NONE
-        self._totals = self._totals.with_batch(result)
+        told, self._untold = result.counts.plus(self._untold), NONE
+        self._totals = self._totals.with_batch(told)
         if tell is not None:
-            tell(TableApplied(str(table.sink.spec.called), result.counts, time.monotonic() - started, result.seconds))
+            tell(TableApplied(str(table.sink.spec.called), told, time.monotonic() - started, result.seconds))
         if outages:
             raise outages[0]
         return result
