@@ -20,6 +20,7 @@ __all__ = [
     "BatchDone",
     "BatchRetried",
     "CheckpointUpdated",
+    "Counts",
     "CycleBegun",
     "CycleEnded",
     "CycleFailed",

@@ -191,7 +191,7 @@ class Arrangement:
 class Kept:
     """The rows that are new, in order, each with its partition and sequence number.
 
-    They are of so many `events`; `replayed` is how many events have rows that are not new.
+    `events` is how many events they are of, `replayed` how many have rows that are not new.
     """
 
     source: pa.Array
