@@ -111,7 +111,7 @@ def expected(events: list[tuple[str, str]], first: int, mark: int, noted: set[in
 def test_the_counts_of_random_batches_add_up(there: tuple[str, Callable[[str], list[Any]]]) -> None:
     url, look = there
     random, clock, heard = Random("counts"), ManualClock(), Heard()
-    total, events, noted, level = Counts(), [], set[int](), 2
+    total, events, noted, level = Counts(), list[tuple[str, str]](), set[int](), 2
 
     def count(table: str) -> int:
         return int(look(f"SELECT count(*) FROM {table}")[0][0])

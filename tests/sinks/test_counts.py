@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -167,6 +168,11 @@ def all_named(totals: list[Counts], mode: str) -> None:
     assert {name for name, count in whole.named().items() if not count} == never
 
 
+def aside_in(path: Path) -> int:
+    """How many rows are set aside in SQLite."""
+    return int(look(path, "SELECT count(*) FROM flights_rejected")[0][0])
+
+
 def spec_of(mode: str) -> TableSpec:
     """The table in this mode."""
     if mode == "append":
@@ -188,9 +194,7 @@ def test_the_counts_of_a_random_stream_add_up_in_sqlite(tmp_path: Path, mode: st
         table = sink(path, spec.mode, made=True, on_two_partitions=spec.on_two_partitions)
         table.check(SCHEMA)
         stream = Stream(Random(f"{mode} {seed}"), mode)
-        totals.append(
-            deliver(stream, table, lambda path=path: look(path, "SELECT count(*) FROM flights_rejected")[0][0])
-        )
+        totals.append(deliver(stream, table, partial(aside_in, path)))
         table.close()
     all_named(totals, mode)
 
