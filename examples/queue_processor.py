@@ -44,7 +44,7 @@ def main(url: str, folder: Path) -> None:
     threads = [threading.Thread(target=each.run) for each in processors]
     for thread in threads:
         thread.start()
-    while sum(each.counts["applied"] + each.counts["repeated"] for each in processors) < MESSAGES + TWICE:
+    while sum(each.counts["applied"] + each.counts["duplicates"] for each in processors) < MESSAGES + TWICE:
         if not all(thread.is_alive() for thread in threads):
             break  # its error has been shown
         time.sleep(0.1)
@@ -55,7 +55,7 @@ def main(url: str, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "entities.db")) as table:
         for order_id, total in table.execute("SELECT order_id, total FROM orders ORDER BY order_id"):
             print(order_id, total)
-    print("sent twice, and dropped:", sum(each.counts["repeated"] for each in processors))
+    print("sent twice, and dropped:", sum(each.counts["duplicates"] for each in processors))
 
 
 def send(queue: str) -> None:

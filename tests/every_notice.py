@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leasehold.counts import Counts
 from leasehold.model import RecordKind
 from leasehold.notices import (
     BatchDone,
@@ -47,6 +48,6 @@ ALL: tuple[Notice, ...] = (
     CycleEnded("a/1", 0.1, 10.0, {"0": 29.0}, 4, settled=True, failed=False, stalled=False, stall_timeout=600.0),
     EventsReceived("0", 10, 0.1),
     BatchDone(10, {"handle": 0.5}),
-    TableApplied("flights", {"applied": 10}, 0.2, {"stage": 0.1}),
+    TableApplied("flights", Counts(applied=10, used=10), 0.2, {"stage": 0.1}),
     BatchRetried("away"),
 )

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from leasehold.counts import NONE, Counts
 from leasehold.model import RecordKind
 
 __all__ = [
     "BatchDone",
     "BatchRetried",
     "CheckpointUpdated",
+    "Counts",
     "CycleBegun",
     "CycleEnded",
     "CycleFailed",
@@ -244,7 +246,7 @@ class EventsReceived(Measurement):
 
 @dataclass(frozen=True, slots=True)
 class BatchDone(Measurement):
-    """A batch of `events` is done; `rejected` of them were set aside, where a table has told.
+    """A batch of `events` that were read is done; `counts` says what became of them, where one table has told.
 
     `seconds` has how long each phase took: `plan` (which ranges), `compute` (read, transform), `write` (the table's
     transaction) of the loop of `leasehold run`; `plan` and `body` (the caller's code) of `MicroBatches`, and of a
@@ -261,7 +263,7 @@ class BatchDone(Measurement):
 
     events: int
     seconds: Mapping[str, float]
-    rejected: int = 0
+    counts: Counts = NONE
     batch_id: str = ""
     elapsed: float = 0.0
     producers: tuple[tuple[str, str], ...] = ()
@@ -270,15 +272,13 @@ class BatchDone(Measurement):
 
 @dataclass(frozen=True, slots=True)
 class TableApplied(Measurement):
-    """An entity table has applied rows of a batch, in a transaction of `seconds`.
+    """An entity table has applied a batch, or a handler's table a partition's part of it, in `seconds`.
 
-    `rows` says of how many each thing came: `applied`, `replayed`, `refused`, `superseded`, `rejected`; and
-    `duplicates` and `untimely` of how many events (`BatchResult`). `parts` has seconds within the transaction: `stage`
-    and `merge`.
+    `counts` says what became of its events and rows. `parts` has seconds within the transaction: `stage` and `merge`.
     """
 
     table: str
-    rows: Mapping[str, int]
+    counts: Counts
     seconds: float
     parts: Mapping[str, float] = field(default_factory=dict)
 

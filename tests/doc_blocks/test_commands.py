@@ -282,7 +282,7 @@ def test_the_demo_prints_what_the_readme_shows(scene: Scene) -> None:
     """But for times and what follows from them. `make test`, the other command of the block, is what runs tests."""
     demo = block("README.md", "$ make demo").text.partition("$ make test")[0]
     scene.shell("leasehold demo", None, 3 * LONG)
-    timed = r"\d[\d.,]*(?= s\b| events/s| batches| events applied)"
+    timed = r"\d[\d.,]*(?= s\b| events/s| batches| events read| used| rows| applied)"
     shown = [re.sub(timed, "…", line) for line in demo.splitlines()[1:] if "%" not in line and line.strip() != "…"]
     assert len(shown) > 5
     assert missing(shown, scene.printed) == [], scene.printed

@@ -36,7 +36,7 @@ def work(folder: Path, name: str) -> None:
                 inside.touch()
                 until(lambda: not gate.exists(), "the gate to be opened")
             result = sink.apply(Batch(batch.arrow().select(COLUMNS)), processor.recorded_owner_level)
-            if result.refused_rows:
+            if result.refused:
                 (folder / f"refused-{name}").touch()
 
         processor = EventProcessor(

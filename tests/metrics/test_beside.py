@@ -8,6 +8,7 @@ import socket
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from leasehold.counts import Counts
 from leasehold.errors import ConfigError
 from leasehold.listening import Address
 from leasehold.metrics import serve_metrics
@@ -38,7 +39,7 @@ def test_counts_are_added_up_and_nothing_is_there_twice() -> None:
         source.publish(CYCLE)
         source.publish(BatchDone(20, {"plan": 0.5, "body": 2.0}))
         table.publish(BatchDone(10, {"plan": 0.25}))
-        table.publish(TableApplied("entities", {"applied": 19}, 0.5, {"stage": 0.1}))
+        table.publish(TableApplied("entities", Counts(applied=19, used=19), 0.5, {"stage": 0.1}))
         page = get(f"{server.url}/metrics")[1]
         told = {name.removeprefix("leasehold_instance_"): value for name, value in samples(page).items()}
         assert (told["events_total"], told["batches_total"], told["partitions"]) == (30, 2, 0)

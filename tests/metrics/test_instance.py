@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.clock import Clock
+from leasehold.counts import Counts
 from leasehold.errors import ConfigError, StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
 from leasehold.listening import Address
@@ -95,10 +96,10 @@ def test_everything_that_is_known_to_come_begins_at_zero(scene: Scene) -> None:
 
 def test_what_notices_say_is_counted(scene: Scene) -> None:
     publish = scene.notices.publish
+    publish(BatchDone(100, {"plan": 0.01, "compute": 2.0, "write": 0.5}, parts={"read": 0.7, "transform": 1.3}))
     publish(
-        BatchDone(100, {"plan": 0.01, "compute": 2.0, "write": 0.5}, rejected=3, parts={"read": 0.7, "transform": 1.3})
+        TableApplied("flights", Counts(applied=97, rejected=3, used=100, replayed=5), 0.5, {"stage": 0.1, "merge": 0.2})
     )
-    publish(TableApplied("flights", {"applied": 97, "rejected": 3}, 0.5, {"stage": 0.1, "merge": 0.2}))
     publish(BatchRetried("away"))
     publish(StoreCalled("claim_ownership", 0.002, 5, 3))
     publish(StoreCalled("renew_ownership", 0.002, 8, 8))
@@ -112,7 +113,6 @@ def test_what_notices_say_is_counted(scene: Scene) -> None:
     expected = {
         "batches_total": 1,
         "events_total": 100,
-        "rejected_events_total": 3,
         'batch_retries_total{reason="away"}': 1,
         'batch_phase_seconds_sum{phase="compute"}': 2.0,
         'batch_part_seconds_sum{part="plan"}': 0.01,
@@ -121,7 +121,9 @@ def test_what_notices_say_is_counted(scene: Scene) -> None:
         'batch_part_seconds_sum{part="merge"}': 0.2,
         'table_rows_total{outcome="applied"}': 97,
         'table_rows_total{outcome="rejected"}': 3,
-        'table_rows_total{outcome="replayed"}': 0,
+        'table_events_total{outcome="used"}': 100,
+        'table_events_total{outcome="replayed"}': 5,
+        'table_events_apart_total{outcome="retried"}': 0,
         'table_transaction_seconds_sum{table="flights"}': 0.5,
         'claims_total{outcome="won"}': 3,
         'claims_total{outcome="lost"}': 2,

@@ -65,7 +65,7 @@ def test_a_run_is_served_and_traced(tmp_path: Path) -> None:
             return told("events_total") >= 12
 
         until(applied, "all events to be applied", pause=0.2)
-        assert (told("events_total"), told("rejected_events_total")) == (12, 2)
+        assert (told("events_total"), told('table_rows_total{outcome="rejected"}')) == (12, 2)
         for phase in ("plan", "compute", "write"):
             assert told(f'batch_phase_seconds_sum{{phase="{phase}"}}') > 0
         for part in ("plan", "read", "transform", "stage", "merge"):

@@ -266,7 +266,7 @@ def stall(folder: Path, where: str) -> None:
         watermarks.write = after
     result = table.apply(of_log(hub, 50, 100, 1), lambda name, partition: 9)
     refused = store.update_checkpoints([Checkpoint(group, "0", 99, 1)])
-    print(f"applied {result.applied}, refused {result.refused_rows}, checkpoints refused {len(refused)}", flush=True)
+    print(f"applied {result.applied}, refused {result.refused}, checkpoints refused {len(refused)}", flush=True)
 
 
 def when_expired(attempt: Callable[[], Any]) -> Any:

@@ -69,7 +69,7 @@ CASES = {
             batch(Row("a", 2, 1), Row("b", 3, 2), Row("c", 4, 3), ranges=[read(0, 5)], rejected=[Row("?", 0, 4)]),
             *(Sent("x", 1), Sent("x", 2), Sent("z", 3)),
         ),
-        BatchResult(applied=1, rejected=2, duplicates=1, skipped=(note(3).said,)),
+        BatchResult(applied=1, rejected=1, used=2, filtered=1, duplicates=1, skipped=1, skipped_events=(note(3).said,)),
         [("a", 2)],
     ),
     "handled": Case(
@@ -81,7 +81,7 @@ CASES = {
             parking=Parking(HUB, "0", [waiting(2, "c")], ()),
             outbox=[EmittedEvent(HUB, "0", 1, 0, ("b",), b"{}")],
         ),
-        BatchResult(applied=1),
+        BatchResult(applied=1, used=1, parked=1),
         [("a", 1), ("b", 3)],
     ),
     "again": Case(

@@ -23,6 +23,7 @@ from leasehold.sinks.sqlite import shape
 from leasehold.sinks.sqlite.rules import sees_each_row
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.writing import SqliteRows
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import SCHEMA, E, batch, left, look, run, sink
 from tests.sinks.streams import Delivered, Log, campaign, deliveries, known_by_chance, logs, taken
 
@@ -148,7 +149,7 @@ def test_last_rows_that_are_refused_are_tried_once(tmp_path: Path, monkeypatch: 
     table = sink(tmp_path / "t.db")
     for first in (0, 3):  # another batch tries anew
         some = [E("a", number=first), E("c", number=first + 1), E("b", number=first + 2)]
-        assert table.apply(batch(some)) == BatchResult(applied=2, rejected=1)
+        assert table.apply(batch(some)) == one_row_each(applied=2, rejected=1)
         assert len(tried) == 1 + first // 3
     table.close()
 
@@ -159,7 +160,7 @@ def test_rows_of_a_table_without_rules_are_not_written_one_after_the_other(
     monkeypatch.delattr(RowWriter, "write")
     table = sink(tmp_path / "t.db")
     some = [E("b", "1", number=0), E("a", "2", number=1), E("b", "3", number=2), E(None, "4", number=3)]
-    assert table.apply(batch(some)) == BatchResult(applied=3, rejected=1)
+    assert table.apply(batch(some)) == one_row_each(applied=3, rejected=1)
     assert look(tmp_path / "t.db") == [("a", "2", None), ("b", "3", None)]
 
 

@@ -18,9 +18,10 @@ from leasehold.errors import (
     UsageError,
 )
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange, TableSpec, Totals
+from leasehold.sinks.rules.table_spec import RefusedRange, TableSpec, Totals
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.tables import FORMAT
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import SCHEMA, E, batch, look, run, sink
 
 
@@ -38,9 +39,9 @@ def test_a_zombie_is_dropped_with_a_warning_where_nobody_can_be_asked(
     table = sink(path)
     table.apply(batch([E("a", level=3)]))
     result = table.apply(batch([E("z", number=1, level=2), E("b", partition="1", level=1)]))
-    assert result == BatchResult(applied=1, refused=(RefusedRange("h", "0", 2, 3, 1),))
+    assert result == one_row_each(applied=1, refused_ranges=(RefusedRange("h", "0", 2, 3, 1),))
     all_refused = batch([E("z", number=1, level=2)], rejected=[E("y", number=2, level=1)])
-    assert table.apply(all_refused).refused_rows == 2
+    assert table.apply(all_refused).refused == 2
     assert "dropped 1 rows of partition 0" in caplog.text
     assert caplog.records[-1].levelno == logging.WARNING
 
@@ -59,7 +60,7 @@ def test_a_zombie_is_told_from_a_wiped_store_and_nobody_waits_meanwhile(path: Pa
         [E("a", "late", number=1, level=2), E("b", "late", partition="1", number=1, level=2), E("c", partition="2")]
     )
     result = table.apply(late, level_of)
-    assert (result.applied, result.refused_rows) == (1, 2)
+    assert (result.applied, result.refused) == (1, 2)
     assert asked == [("h", "0"), ("h", "1")]
     with pytest.raises(OwnerLevelWentBack, match="--to sink"):
         table.apply(batch([E("a", number=1, level=2), E("d", partition="2", number=1)]), lambda hub, partition: 2)
@@ -77,7 +78,7 @@ def test_an_owner_that_comes_while_the_store_is_asked_is_asked_about_too(path: P
         return 9
 
     late = batch([E("a", "late", number=1, level=2), E("b", "late", partition="1", number=1, level=2)])
-    assert table.apply(late, level_of).refused_rows == 2
+    assert table.apply(late, level_of).refused == 2
     assert asked == ["0", "1"]
     assert look(path) == [("a", "ok", None), ("b", "theirs", None)]
 
@@ -188,13 +189,15 @@ def test_an_error_of_a_trigger_rejects_its_row_and_is_not_waited_out(path: Path)
         "CREATE TABLE flights (tail TEXT PRIMARY KEY, status TEXT, slot INTEGER)",
         "CREATE TRIGGER t AFTER INSERT ON flights BEGIN SELECT json(new.status); END",
     )
-    assert table.apply(batch([E("a", "{"), E("b", "{}", number=1)])) == BatchResult(applied=1, rejected=1)
+    assert table.apply(batch([E("a", "{"), E("b", "{}", number=1)])) == one_row_each(applied=1, rejected=1)
     assert look(path) == [("b", "{}", None)]
 
 
 def test_totals_add_up() -> None:
-    result = BatchResult(1, 2, (RefusedRange("h", "0", 1, 2, 3), RefusedRange("h", "1", 1, 2, 4)), 5, 6)
-    assert Totals().plus(result).plus(result) == Totals(2, 2, 4, 14, 10, 12)
+    result = one_row_each(1, 2, (RefusedRange("h", "0", 1, 2, 3), RefusedRange("h", "1", 1, 2, 4)), 5, 6)
+    twice = Totals(applied=2, superseded=10, rejected=12, used=24, refused=14, replayed=4, batches=2)
+    assert Totals().with_batch(result).with_batch(result) == twice
+    assert (twice.read, twice.rows) == (42, 24)
 
 
 def test_a_reset_that_wakes_up_too_late_changes_nothing(path: Path) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from leasehold.sinks.postgres.merging import Merge
 from leasehold.sinks.postgres.staging import Staging
-from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place
 
@@ -38,8 +39,8 @@ def test_rows_are_copied_straight_into_the_table(
     place.run(made)
     sink = place.sink(SPEC)
     some = [E("b", 'a "1",\n', 1), E("a", "", 2, number=1), E("b", None, None, number=2)]
-    assert sink.apply(batch(some)) == BatchResult(applied=3)
-    assert sink.apply(batch(some)) == BatchResult(applied=0, replayed=3)
+    assert sink.apply(batch(some)) == one_row_each(applied=3)
+    assert sink.apply(batch(some)) == one_row_each(applied=0, replayed=3)
     assert place.look(ROWS) == [("b", f'a "1",\n{mark}', 1), ("a", mark, 2), ("b", None, None)]
     sink.close()
 
@@ -48,7 +49,7 @@ def test_a_row_that_the_table_refuses_is_set_aside_alone(place: Place) -> None:
     place.run(f"CREATE TABLE flights ({COLUMNS}, UNIQUE (slot))")
     sink = place.sink(SPEC)
     some = [E("a", "1", 1), E("long", "2", 2, number=1), E("b", "\0", 3, number=2), E("c", "4", 1, number=3)]
-    assert sink.apply(batch([*some, E("d", "5", 32768, number=4), E("e", "6", number=5)])) == BatchResult(
+    assert sink.apply(batch([*some, E("d", "5", 32768, number=4), E("e", "6", number=5)])) == one_row_each(
         applied=2, rejected=4
     )
     assert place.look(ROWS) == [("a", "1", 1), ("e", "6", None)]

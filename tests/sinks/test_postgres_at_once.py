@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from leasehold.errors import KeyFromTwoPartitions
-from leasehold.sinks import Batch, BatchResult, TableSpec
+from leasehold.sinks import Batch, TableSpec
 from leasehold.sinks.postgres.at_once import Chance
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place
 
@@ -278,7 +279,7 @@ def test_the_outcome_is_that_of_one_row_after_the_other(
     sink.apply(of(sink, before, 0, deletes=deletes))
     place.run(*made)
     result = sink.apply(of(sink, rows, len(before), deletes=deletes))
-    assert result == BatchResult(applied=len(rows) - len(wrong), rejected=len(wrong))
+    assert result == one_row_each(applied=len(rows) - len(wrong), rejected=len(wrong))
     repeated = len({row.tail for row in rows}) < len(rows)
     assert went_short(sink) is (short and not (repeated and sink.spec.sequence_by))
     aside = place.look("SELECT sequence_number FROM flights_rejected ORDER BY 1")
@@ -307,7 +308,7 @@ def test_older_rows_and_those_of_the_same_value_are_judged_by_the_rules(place: P
         E("d", "new", partition="1", number=22, version=4),
         E("e", "new", partition="1", number=23, version=1),
     ]
-    assert sink.apply(batch(again, by_version=True)) == BatchResult(applied=3, superseded=2)
+    assert sink.apply(batch(again, by_version=True)) == one_row_each(applied=3, superseded=2)
     assert went_short(sink)
     assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [
         ("a", "new"),
@@ -331,7 +332,7 @@ def test_an_older_row_that_would_break_a_rule_is_older(place: Place) -> None:
     sink = place.sink(BY_VERSION)
     sink.apply(batch([E("a", slot=1, version=5), E("b", slot=2, number=1, version=5)], by_version=True, deletes=True))
     later = [E("a", slot=2, number=2, version=4), E("b", number=3, version=4, gone=True), E("c", number=4, version=1)]
-    assert sink.apply(batch(later, by_version=True, deletes=True)) == BatchResult(applied=1, superseded=2)
+    assert sink.apply(batch(later, by_version=True, deletes=True)) == one_row_each(applied=1, superseded=2)
     assert went_short(sink)
     assert place.look("SELECT tail, slot FROM flights ORDER BY 1") == [("a", 1), ("b", 2), ("c", None)]
     sink.close()
@@ -353,7 +354,7 @@ def test_a_key_that_is_written_in_two_ways_comes_twice(place: Place) -> None:
     key = "aaaaaaaa-0000-4000-8000-000000000000"
     assert sink.apply(batch([E(key), E(key.upper(), "later", number=1)])).applied == 2
     assert place.look("SELECT tail::text, status FROM flights") == [(key, "later")]
-    assert sink.apply(batch([E(key.upper(), "last", number=2), E("none", number=3)])) == BatchResult(1, rejected=1)
+    assert sink.apply(batch([E(key.upper(), "last", number=2), E("none", number=3)])) == one_row_each(1, rejected=1)
     assert went_short(sink)
     assert place.look("SELECT tail::text, status FROM flights") == [(key, "last")]
     sink.close()

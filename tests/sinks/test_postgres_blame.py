@@ -9,8 +9,8 @@ import pytest
 
 from leasehold.database.postgres import troubles
 from leasehold.errors import SinkError, SinkUnavailable
-from leasehold.sinks import BatchResult
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place
 
@@ -65,7 +65,7 @@ ROWS = {
 @pytest.mark.parametrize("table", ROWS)
 def test_what_a_row_causes_rejects_it_and_no_other(place: Place, sink: PostgresSink, table: str) -> None:
     place.run(*(one.replace("@", f"{place.schema}.") for one in ROWS[table]))
-    assert sink.apply(batch(EVENTS)) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(batch(EVENTS)) == one_row_each(applied=2, rejected=1)
     assert place.look("SELECT sequence_number FROM flights_rejected") == [(1,)]
     assert place.look("SELECT tail FROM flights ORDER BY 1") == [("a",), ("c",)]
 
@@ -75,7 +75,7 @@ def test_a_rejected_row_is_no_warning_of_the_driver(
 ) -> None:
     place.run(*raising("45000"), "ALTER TABLE flights ADD twin text REFERENCES flights")  # so all go row by row
     events = [E(tail, number=number) for number, tail in enumerate(["bad", *map(str, range(1500))])]
-    assert sink.apply(batch(events)) == BatchResult(applied=1500, rejected=1)
+    assert sink.apply(batch(events)) == one_row_each(applied=1500, rejected=1)
     assert place.look("SELECT reason FROM flights_rejected") == [("not this",)]
     assert [record for record in caplog.records if record.name.startswith("psycopg")] == []
 
@@ -93,7 +93,7 @@ def test_a_row_that_a_policy_refuses_is_rejected_alone(place: Place, sink: Postg
     theirs = PostgresSink(place.url.replace("postgres:@", f"{role}:@"), FLIGHTS)
     try:
         events = [event._replace(number=event.number + 1) for event in EVENTS]
-        assert theirs.apply(batch(events)) == BatchResult(applied=2, rejected=1)
+        assert theirs.apply(batch(events)) == one_row_each(applied=2, rejected=1)
         place.run(f"REVOKE INSERT ON flights FROM {role}")  # the same code, and no row's fault
         with pytest.raises(SinkError, match="permission denied"):
             theirs.apply(batch([E("d", number=9)]))

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks import Batch, BatchResult, TableSpec
+from leasehold.sinks import Batch, TableSpec
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold_testkit.contracts.sinks.fixtures import retried
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each, retried
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place
 
@@ -127,7 +127,7 @@ def test_the_outcome_is_that_of_one_row_after_the_other(
 ) -> None:
     place.run(f"CREATE TABLE flights (tail text PRIMARY KEY, {columns})", *made)
     events = [row._replace(number=number) for number, row in enumerate(rows)]
-    assert sink.apply(batch(events)) == BatchResult(applied=len(rows) - len(wrong), rejected=len(wrong))
+    assert sink.apply(batch(events)) == one_row_each(applied=len(rows) - len(wrong), rejected=len(wrong))
     assert [number for (number,) in place.look("SELECT sequence_number FROM flights_rejected ORDER BY 1")] == wrong
     last = {e.tail: e for e in events if e.number not in wrong}
     kept = "SELECT tail, rtrim(status), slot FROM flights ORDER BY tail"
@@ -146,7 +146,7 @@ def test_rows_that_meet_no_other_are_written_at_once(place: Place, sink: Postgre
     meeting = [E("a", slot=2001), E("b", slot=3000), E("c", slot=3001)]
     events = [*(E(f"k{n}", slot=2 * n) for n in range(500)), *meeting]
     numbered = [row._replace(number=number) for number, row in enumerate(events)]
-    assert sink.apply(batch(numbered)) == BatchResult(applied=501, rejected=2)
+    assert sink.apply(batch(numbered)) == one_row_each(applied=501, rejected=2)
     assert place.look("SELECT sequence_number FROM flights_rejected ORDER BY 1") == [(500,), (502,)]
     [(statements,)] = place.look("SELECT count(*) FROM statements")
     assert statements < 10
@@ -155,8 +155,8 @@ def test_rows_that_meet_no_other_are_written_at_once(place: Place, sink: Postgre
 def test_a_key_that_is_written_in_several_ways_is_one(place: Place, sink: PostgresSink) -> None:
     place.run("CREATE TABLE flights (tail uuid PRIMARY KEY, status text, slot integer)")
     key = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
-    assert sink.apply(batch([E(key, "x"), E(key.upper(), "y", number=1)])) == BatchResult(applied=2)
-    assert sink.apply(batch([E(key.upper(), "z", number=2)])) == BatchResult(applied=1)
+    assert sink.apply(batch([E(key, "x"), E(key.upper(), "y", number=1)])) == one_row_each(applied=2)
+    assert sink.apply(batch([E(key.upper(), "z", number=2)])) == one_row_each(applied=1)
     assert place.look("SELECT tail::text, status FROM flights") == [(key, "z")]
 
 
@@ -173,7 +173,7 @@ def test_keys_that_postgres_takes_for_the_same_are_one(place: Place, declared: s
     sink = place.sink(TableSpec(name="same", pipeline="p", keys=("k",)))
     fence = {"hub": ["h"] * 2, "partition": ["0"] * 2, "ownerLevel": [1] * 2, "sequenceNumber": [0, 1]}
     rows = pa.table({"k": keys, "v": ["x", "y"], **fence})
-    assert sink.apply(Batch(rows)) == BatchResult(applied=2)
+    assert sink.apply(Batch(rows)) == one_row_each(applied=2)
     assert place.look("SELECT v FROM same") == [("y",)]
     sink.close()
 
@@ -182,7 +182,7 @@ def test_a_key_too_long_for_an_index_is_rejected_alone(place: Place, sink: Postg
     fits = "x" * 9000  # it is compressed
     rows = [E("a"), E(LONG), E(fits), E(LONG, "again"), E(LONG, gone=True)]
     events = [row._replace(number=number) for number, row in enumerate(rows)]
-    assert sink.apply(batch(events, deletes=True)) == BatchResult(applied=2, rejected=3)
+    assert sink.apply(batch(events, deletes=True)) == one_row_each(applied=2, rejected=3)
     assert place.look("SELECT tail FROM flights ORDER BY tail") == [("a",), (fits,)]
     [*_, (reason,)] = place.look("SELECT reason FROM flights_rejected")
     assert reason.startswith("the key is too long: index row")

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from leasehold.errors import SinkError, SinkUnavailable
-from leasehold.sinks import BatchResult, TableSpec
+from leasehold.sinks import TableSpec
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import SCHEMA, E, batch
 from tests.sinks.postgres import FLIGHTS, Place
 
@@ -101,7 +102,7 @@ def test_what_the_table_gives_by_itself_stops_it_and_loses_nothing(place: Place,
     assert not isinstance(raised.value, SinkUnavailable)
     assert sink.watermarks("h") == {}
     place.run(it.mend)
-    assert sink.apply(batch(events)) == BatchResult(applied=3)
+    assert sink.apply(batch(events)) == one_row_each(applied=3)
     assert place.look("SELECT count(*) FROM flights_rejected") == [(0,)]
     assert sink.compare(SCHEMA).there
     sink.close()
@@ -130,7 +131,7 @@ def test_a_number_that_leaves_its_columns_range_within_a_batch_rejects_none_but_
         sink.apply(batch(events))
     assert sink.watermarks("h") == {}
     place.run("ALTER TABLE flights ALTER own TYPE bigint")
-    assert sink.apply(batch(events)) == BatchResult(applied=84, rejected=16)
+    assert sink.apply(batch(events)) == one_row_each(applied=84, rejected=16)
     sink.close()
 
 
@@ -184,7 +185,7 @@ def test_what_a_row_brings_rejects_it_alone(place: Place, rule: str, mode: str) 
     )
     sink = place.sink(EVERY if mode == "append" else FLIGHTS)
     events = [E(tail, status=tail, number=number) for number, tail in enumerate(("a", "bad", "c"))]
-    assert sink.apply(batch(events)) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(batch(events)) == one_row_each(applied=2, rejected=1)
     assert place.look("SELECT sequence_number FROM flights_rejected") == [(1,)]
     assert place.look("SELECT tail FROM flights ORDER BY 1") == [("a",), ("c",)]
     temporary = "SELECT relname FROM pg_class WHERE relpersistence = 't' AND relname LIKE 'leasehold own%'"
@@ -201,7 +202,7 @@ def test_a_row_that_others_of_the_table_refer_to_is_not_deleted(place: Place, en
     )
     sink = place.sink(FLIGHTS)
     events = [E("a"), E("bad", number=1, gone=True), E("b", number=2)]
-    assert sink.apply(batch(events, deletes=True)) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(batch(events, deletes=True)) == one_row_each(applied=2, rejected=1)
     assert place.look("SELECT sequence_number FROM flights_rejected") == [(1,)]
     sink.close()
 
@@ -210,7 +211,7 @@ def test_a_row_that_others_of_the_table_refer_to_is_not_deleted(place: Place, en
 def test_what_a_default_refers_to_in_the_table_itself_may_come_later(place: Place) -> None:
     place.run(f"CREATE TABLE flights ({COLUMNS}, own text DEFAULT 'c' REFERENCES flights (tail))")
     sink = place.sink(FLIGHTS)
-    assert sink.apply(batch([E("a"), E("c", number=1), E("d", number=2)])) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(batch([E("a"), E("c", number=1), E("d", number=2)])) == one_row_each(applied=2, rejected=1)
     sink.close()
 
 

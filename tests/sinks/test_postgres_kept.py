@@ -14,13 +14,23 @@ import pytest
 
 from leasehold.errors import ConfigError, KeyFromTwoPartitions, SinkUnavailable, UsageError
 from leasehold.handlers.table import HandledTable
-from leasehold.sinks import Batch, BatchResult, TableSpec
+from leasehold.sinks import Batch, TableSpec
 from leasehold.sinks.beside.forgetting import Forgotten, Retention
 from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold_testkit.contracts.sinks.duplicates import Sent, known_by
-from leasehold_testkit.contracts.sinks.fixtures import APPEND, HUB, UPSERT, Row, batch, read, retried, table_of
+from leasehold_testkit.contracts.sinks.fixtures import (
+    APPEND,
+    HUB,
+    UPSERT,
+    Row,
+    batch,
+    one_row_each,
+    read,
+    retried,
+    table_of,
+)
 from leasehold_testkit.contracts.sinks.rejected import event
 from tests.campaigns import first
 from tests.handlers.batches import body, given
@@ -101,8 +111,8 @@ def test_who_judges_an_identity_holds_up_only_those_who_bring_it(place: Place) -
         with pytest.raises(SinkUnavailable):
             hasty.apply(known_by(batch(Row("b", 1, 0, "1")), Sent("old", 0, 0, "1")))
         others = sink.apply(known_by(batch(Row("c", 1, 0, "2")), Sent("other", 0, 10_000, "2")))  # forgets some
-    assert others == BatchResult(applied=1)
-    assert sink.apply(known_by(batch(Row("b", 1, 0, "1")), Sent("old", 0, 0, "1"))) == BatchResult(duplicates=1)
+    assert others == one_row_each(applied=1)
+    assert sink.apply(known_by(batch(Row("b", 1, 0, "1")), Sent("old", 0, 0, "1"))) == one_row_each(duplicates=1)
     for one in (sink, seconds, hasty):
         one.close()
 

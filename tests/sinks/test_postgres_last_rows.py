@@ -25,6 +25,7 @@ from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold.sinks.rules.values import convert, most_json
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import SCHEMA, E, Model, batch
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.sinks.random_tables import ANY, empty
@@ -132,12 +133,12 @@ def test_rows_of_a_table_without_rules_are_merged_by_the_last_of_each_key(
     monkeypatch.delattr(Merge, "upsert")
     sink = place.sink(FLIGHTS)
     some = [E("b", "1", number=0), E("a", "2", number=1), E("b", "3", number=2), E(None, "4", number=3)]
-    assert sink.apply(batch(some)) == BatchResult(applied=3, rejected=1)
+    assert sink.apply(batch(some)) == one_row_each(applied=3, rejected=1)
     assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", "2"), ("b", "3")]
     more = [E("a", number=4), E("a", number=5, gone=True), E("c\0", number=6), E("b", "5", number=7)]
     sink.close()
     place.run("UPDATE leasehold_table SET deletes = NULL")
-    assert sink.apply(batch(more, deletes=True)) == BatchResult(applied=3, rejected=1)
+    assert sink.apply(batch(more, deletes=True)) == one_row_each(applied=3, rejected=1)
     assert place.look("SELECT tail, status FROM flights") == [("b", "5")]
     sink.close()
 
@@ -206,7 +207,7 @@ def test_a_row_that_breaks_a_rule_before_the_last_one_of_its_key_is_set_aside(
     place.run("CREATE TABLE flights (tail text PRIMARY KEY, status text, slot bigint)", rule)
     sink = place.sink(FLIGHTS)
     right = str(UUID(int=1)) if "uuid" in rule else "x"
-    assert sink.apply(batch([E("a", wrong), E("a", right, number=1)])) == BatchResult(applied=1, rejected=1)
+    assert sink.apply(batch([E("a", wrong), E("a", right, number=1)])) == one_row_each(applied=1, rejected=1)
     assert place.look("SELECT tail, status::text FROM flights") == [("a", right)]
     sink.close()
 
@@ -230,10 +231,10 @@ def test_rows_that_versions_put_in_order_are_merged_by_the_highest_of_each_key(
     monkeypatch.delattr(Merge, "upsert")
     sink = place.sink(BY_VERSION)
     some = versions(("a", 1), ("a", 3), ("a", 2), ("b", 5))
-    assert sink.apply(some) == BatchResult(applied=3, superseded=1)
+    assert sink.apply(some) == one_row_each(applied=3, superseded=1)
     # Of `a` the second is above what is known, of `b` none, and `c` is new.
     more = versions(("a", 2), ("a", 4), ("b", 3), ("b", 4), ("c", 1), ("c", 1), first=4)
-    assert sink.apply(more) == BatchResult(applied=3, superseded=3)
+    assert sink.apply(more) == one_row_each(applied=3, superseded=3)
     assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", "4"), ("b", "5"), ("c", "1")]
     sink.close()
 
@@ -274,7 +275,7 @@ def test_a_key_that_somebody_notes_meanwhile_is_judged_by_that(
     rest = [("b", "3"), ("c", "6"), ("z", "1")]
     mine = versions(("a", 4), ("a", 6), ("b", 3), ("c", 6), first=2)
     with between_look_and_writing(monkeypatch, come):
-        assert sink.apply(mine) == BatchResult(applied=applied, superseded=4 - applied)
+        assert sink.apply(mine) == one_row_each(applied=applied, superseded=4 - applied)
     assert place.look("SELECT tail, status FROM flights ORDER BY 1") == [("a", left), *rest]
     sink.close()
     other.close()
@@ -287,7 +288,7 @@ def test_a_row_whose_key_and_values_are_too_long_for_an_index_is_set_aside(place
     )
     sink, chance = place.sink(FLIGHTS), random.Random(2)
     key, wrong = chance.randbytes(1200).hex(), chance.randbytes(499).hex()
-    assert sink.apply(batch([E(key, wrong), E(key, "x", number=1)])) == BatchResult(applied=1, rejected=1)
+    assert sink.apply(batch([E(key, wrong), E(key, "x", number=1)])) == one_row_each(applied=1, rejected=1)
     sink.close()
 
 
@@ -330,7 +331,7 @@ def test_a_value_at_the_edge_of_what_its_column_takes_is_set_aside(
         values = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([wrong, right]))
     sink = place.sink(FLIGHTS)
     found = sink.apply(Batch(some.append_column("value", values)))
-    assert found == BatchResult(applied=1, rejected=1)
+    assert found == one_row_each(applied=1, rejected=1)
     assert place.look("SELECT value FROM flights") == [(right,)]
     sink.close()
 
@@ -385,7 +386,7 @@ def test_a_row_that_does_not_fit_its_page_is_set_aside_before_the_last_one_of_it
         for name, sink in zip(NAMES, tables.sinks, strict=True):
             if altered:
                 place.run(altered.replace("@", name))
-            assert sink.apply(some) == BatchResult(applied=2, rejected=1), name
+            assert sink.apply(some) == one_row_each(applied=2, rejected=1), name
             assert place.look(f"SELECT tail, c0 FROM {name} ORDER BY 1") == [("a", None), ("b", None)]
             [(number, reason)] = place.look(f"SELECT sequence_number, reason FROM {name}_rejected")
             assert number == 0
@@ -399,7 +400,7 @@ def test_a_row_that_does_not_fit_beside_what_others_have_filled_is_set_aside(pla
         for name, sink in zip(NAMES, tables.sinks, strict=True):
             assert sink.apply(before).applied == 1
             place.run(f"UPDATE {name} SET {', '.join(f'more{place} = tail' for place in range(60))}")
-            assert sink.apply(some) == BatchResult(applied=3, rejected=1), name
+            assert sink.apply(some) == one_row_each(applied=3, rejected=1), name
             assert place.look(f"SELECT sequence_number FROM {name}_rejected") == [(1,)]
 
 
@@ -420,7 +421,7 @@ def test_rows_that_fit_their_page_are_merged_set_wise_in_a_table_whose_rows_may_
     monkeypatch.delattr(merging, "RowWriter")
     some = wide.batch(("a", value), ("b", value), ("a", value))
     with tables_of(place, wide.columns, some.rows.schema) as tables:
-        assert [sink.apply(some) for sink in tables.sinks] == [BatchResult(applied=3)] * 3
+        assert [sink.apply(some) for sink in tables.sinks] == [one_row_each(applied=3)] * 3
 
 
 NESTED = Wide(1, "jsonb", pa.list_(pa.string()))
@@ -448,7 +449,7 @@ def test_a_nested_value_that_is_too_long_for_jsonb_is_set_aside(place: Place) ->
     some = wide.batch(("a", [1] * (2**24 + 1)), ("a", [2]))
     with tables_of(place, wide.columns, some.rows.schema) as tables:
         for sink in tables.sinks:
-            assert sink.apply(some) == BatchResult(applied=1, rejected=1), sink.spec.name
+            assert sink.apply(some) == one_row_each(applied=1, rejected=1), sink.spec.name
 
 
 def test_the_bound_of_json_counts_the_names_of_fields() -> None:
@@ -528,7 +529,7 @@ def test_a_value_that_its_column_does_not_take_is_set_aside_wherever_it_comes(
 ) -> None:
     place.run(TYPED)
     sink = place.sink(TYPED_SPEC)
-    assert sink.apply(typed({}, wrong, {"code": "x"})) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(typed({}, wrong, {"code": "x"})) == one_row_each(applied=2, rejected=1)
     assert place.look("SELECT code FROM typed") == [("x",)]
     sink.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leasehold.errors import SinkError, SinkUnavailable
-from leasehold.sinks import BatchResult
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place
 
@@ -61,13 +61,13 @@ def test_a_sequence_that_is_used_up_stops_the_table_and_loses_nothing(place: Pla
     sink = place.sink(FLIGHTS)
     for time in range(5):
         events = [E(f"{key:02}", str(time), number=time * 20 + key) for key in range(20)]
-        assert sink.apply(batch(events)) == BatchResult(applied=20)
+        assert sink.apply(batch(events)) == one_row_each(applied=20)
     more = batch([E("00", "last", number=100), E("new", number=101)])
     with pytest.raises(SinkError, match=r"reached maximum value of sequence.*ALTER SEQUENCE") as raised:
         sink.apply(more)
     assert not isinstance(raised.value, SinkUnavailable)
     assert sink.watermarks("h")["0"].sequence_number == 99
     place.run("ALTER TABLE flights ALTER COLUMN id SET MAXVALUE 100")
-    assert sink.apply(more) == BatchResult(applied=2)
+    assert sink.apply(more) == one_row_each(applied=2)
     assert place.look("SELECT count(*) FROM flights_rejected") == [(0,)]
     sink.close()

@@ -14,7 +14,7 @@ import pytest
 
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold.sinks.rules.table_spec import BatchResult
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS
 from tests.sinks.postgres_writer import MADE, POINTS, SPEC, killed
@@ -138,7 +138,7 @@ def test_a_server_that_was_killed_has_the_batch_or_not(database: Database) -> No
         other.apply(batch([E("b", number=1)]))
     database.server.start()
     assert sink.watermarks("h")["0"].sequence_number == 0
-    assert sink.apply(batch([E("a"), E("b", number=1)])) == BatchResult(applied=1, replayed=1)
+    assert sink.apply(batch([E("a"), E("b", number=1)])) == one_row_each(applied=1, replayed=1)
     sink.close()
 
 

@@ -25,6 +25,7 @@ from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.staging import Staging, encode
 from leasehold.sinks.rules.fence import Watermark
 from leasehold_testkit.clock import ManualClock
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import E, batch, lacking_chunks
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.waiting import PATIENCE, until
@@ -83,7 +84,7 @@ DECLARED += ["numeric", "date", "timestamp with time zone", "timestamp without t
 
 def test_every_type_comes_back_as_it_was(place: Place) -> None:
     sink = place.sink(TableSpec(name="types", pipeline="p", keys=("key",)))
-    assert sink.apply(of(VALUES)) == BatchResult(applied=1)
+    assert sink.apply(of(VALUES)) == one_row_each(applied=1)
     assert place.look("SELECT * FROM types") == [KEPT]
     declared = "SELECT data_type FROM information_schema.columns WHERE table_name = 'types' AND table_schema = '{}'"
     assert [name for (name,) in place.look(declared.format(place.schema))] == DECLARED
@@ -99,7 +100,7 @@ def test_infinities_and_nan_stay(place: Place) -> None:
 
 def test_text_with_nul_is_rejected_and_kept(place: Place, sink: PostgresSink) -> None:
     rows = numbered(E("a"), E("b\0"), E("c", status="\0"), E("d"))
-    assert sink.apply(batch(rows)) == BatchResult(applied=2, rejected=2)
+    assert sink.apply(batch(rows)) == one_row_each(applied=2, rejected=2)
     nul = "has a NUL character, which Postgres cannot hold in text"
     assert place.look(REASONS) == [(1, f"tail {nul}"), (2, f"status {nul}")]
     [(body,), _] = place.look("SELECT convert_from(body, 'UTF8') FROM flights_rejected ORDER BY sequence_number")
@@ -108,7 +109,7 @@ def test_text_with_nul_is_rejected_and_kept(place: Place, sink: PostgresSink) ->
 
 def test_a_nul_in_json_is_rejected(place: Place) -> None:
     sink = place.sink(TableSpec(name="j", pipeline="p", mode="append"))
-    assert sink.apply(of({"v": pa.array([["\0"], ["\\u0000"]])})) == BatchResult(applied=1, rejected=1)
+    assert sink.apply(of({"v": pa.array([["\0"], ["\\u0000"]])})) == one_row_each(applied=1, rejected=1)
     sink.close()
 
 
@@ -120,7 +121,7 @@ def test_a_delete_that_is_refused_is_kept_with_what_postgres_cannot_hold(place: 
         "INSERT INTO seats VALUES ('a')",
     )
     sink = place.sink(FLIGHTS)
-    assert sink.apply(batch([E("a", "n\0l", gone=True)], deletes=True)) == BatchResult(rejected=1)
+    assert sink.apply(batch([E("a", "n\0l", gone=True)], deletes=True)) == one_row_each(rejected=1)
     [(body,)] = place.look("SELECT convert_from(body, 'UTF8') FROM flights_rejected")
     assert "n\\u0000l" in body
     sink.close()
@@ -189,7 +190,7 @@ def test_a_deferred_constraint_is_checked_row_by_row(place: Place, sink: Postgre
     place.run(
         "CREATE TABLE flights (tail text PRIMARY KEY, status text, slot integer UNIQUE DEFERRABLE INITIALLY DEFERRED)"
     )
-    assert sink.apply(batch(numbered(E("a", slot=1), E("b", slot=1)))) == BatchResult(applied=1, rejected=1)
+    assert sink.apply(batch(numbered(E("a", slot=1), E("b", slot=1)))) == one_row_each(applied=1, rejected=1)
 
 
 def test_what_only_the_write_shows_is_rejected_alone(place: Place, sink: PostgresSink) -> None:
@@ -201,7 +202,7 @@ def test_what_only_the_write_shows_is_rejected_alone(place: Place, sink: Postgre
         "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON flights FOR EACH ROW EXECUTE FUNCTION refuse()",
     )
     events = numbered(*(E(f"{slot:03}", slot=slot) for slot in range(300)))
-    assert sink.apply(batch(events)) == BatchResult(applied=299, rejected=1)
+    assert sink.apply(batch(events)) == one_row_each(applied=299, rejected=1)
     assert place.look(REASONS) == [(77, "not on 77")]
     assert sink.apply(batch([E("077", number=300, partition="1")])).applied == 1  # it was never written
 
@@ -239,7 +240,7 @@ def test_names_are_quoted_wherever_they_stand(place: Place) -> None:
     )
     sink = place.sink(TableSpec(name="Order %s", pipeline="p", keys=("GROUP",)))
     columns = {"Group": pa.array(["k", "l"]), 'Tail "x" %': pa.array(["a%", "b"])}
-    assert sink.apply(of(columns)) == BatchResult(applied=1, rejected=1)
+    assert sink.apply(of(columns)) == one_row_each(applied=1, rejected=1)
     assert place.look('SELECT * FROM "Order %s"'.replace("%", "%")) == [("k", "a%")]
     sink.close()
 
@@ -262,7 +263,7 @@ def test_a_partitioned_table_is_filled(place: Place, sink: PostgresSink) -> None
         "CREATE TABLE flights (tail text PRIMARY KEY, status text, slot integer) PARTITION BY LIST (tail)",
         "CREATE TABLE flights_a PARTITION OF flights FOR VALUES IN ('a')",
     )
-    assert sink.apply(batch(numbered(E("a"), E("b"), E("a", "late")))) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(batch(numbered(E("a"), E("b"), E("a", "late")))) == one_row_each(applied=2, rejected=1)
     assert place.look(ROWS) == [("a", "late", None)]
 
 
@@ -304,7 +305,7 @@ def test_a_user_who_may_make_nothing_fills_what_is_there(place: Place, sink: Pos
     )
     least_url = place.url.replace("postgres:@", f"{role}@")
     least = PostgresSink(least_url, FLIGHTS)
-    assert least.apply(batch(numbered(E("a"), E("b\0")))) == BatchResult(applied=1, rejected=1)
+    assert least.apply(batch(numbered(E("a"), E("b\0")))) == one_row_each(applied=1, rejected=1)
     others = TableSpec(name="others", pipeline="p", mode="append")
     maker = PostgresSink(least_url, others)
     with pytest.raises(SinkError, match="permission denied"):
@@ -421,7 +422,7 @@ def test_a_deadlock_repeats_the_merge_and_stages_nothing_again(
         until(lambda: place.waiting("transactionid"), "the batch to wait for a row")
         other.execute("UPDATE flights SET status = 'mine' WHERE tail = 'a'")
     thread.join(PATIENCE)
-    assert done == [BatchResult(applied=2)]
+    assert done == [one_row_each(applied=2)]
     assert calls == ["fill", "upsert", "fill", "upsert", "upsert"]
     assert place.look(ROWS) == [("a", "x", 1), ("b", "x", 2)]
 
@@ -442,7 +443,7 @@ def test_a_batch_that_takes_long_to_convert_is_not_ended_meanwhile(
     monkeypatch.setattr(PostgresSession, "one", noting(calls, "word", PostgresSession.one))
     sink = place.sink(TableSpec(name="slow", pipeline="p", mode="append"), timeout=60.0)
     values = [str(number) if number != 50 else "\0" for number in range(60)]
-    assert sink.apply(of({"v": pa.array(values)})) == BatchResult(applied=59, rejected=1)
+    assert sink.apply(of({"v": pa.array(values)})) == one_row_each(applied=59, rejected=1)
     assert place.look("SELECT sequence_number FROM slow_rejected") == [(50,)]
     assert calls.count("piece") >= 60
     assert "piece piece piece" not in " ".join(calls), "more than 0.1 s without a word"

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from leasehold.sinks.rules.table_spec import BatchResult
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import E, batch, last_of_keys
 from tests.sinks.postgres import FLIGHTS, Place
 from tests.sinks.postgres_writer import (
@@ -108,7 +108,7 @@ def test_a_stopped_writer_holds_up_its_keys_alone_and_not_for_long(place: Place)
     assert exit_code(process) == 0
     assert told.recv() == "unavailable"
     # `a` is written by the later version; the keys b, c, g and the delete of e come now.
-    assert sink.apply(killed()) == BatchResult(applied=5, rejected=2, superseded=1)
+    assert sink.apply(killed()) == one_row_each(applied=5, rejected=2, superseded=1)
     assert place.look("SELECT slot FROM flights WHERE tail = 'a'") == [(7,)]
     sink.close()
 
@@ -147,7 +147,7 @@ def killed_on_the_short_way(place: Place, points: Iterable[str]) -> None:
         assert killed_in(die_at, place.url, point, apply_plain), point
         assert (place.look(ROWS), place.look(KEYS)) == before, point
         assert sink.watermarks("h")["0"].sequence_number == 9
-    assert sink.apply(plain()) == BatchResult(applied=4, superseded=1)
+    assert sink.apply(plain()) == one_row_each(applied=4, superseded=1)
     assert place.look(ROWS) == [("a", "x", 1), ("b", "ok", 7), ("h", "ok", 8), ("old", "ok", 9)]
     sink.close()
 

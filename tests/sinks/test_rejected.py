@@ -84,7 +84,7 @@ def test_the_rejected_rows_of_an_event_are_those_of_its_latest_reading(path: Pat
     table.apply(of([read(0, 10)], [], unparsed))
     table.set_watermarks("h", {"0": Watermark(1, 2, whole=True)})
     again = of([read(2, 8, 2)], [E("c", number=3, level=2)], [E("?", number=6, level=2)] * 2)
-    assert table.apply(again) == BatchResult(applied=1, rejected=2)
+    assert table.apply(again) == BatchResult(applied=1, rejected=2, used=2, filtered=4)
     assert [row[1:3] for row in look(path, WHICH)] == [(1, 0), (6, 0), (6, 1)]
 
 

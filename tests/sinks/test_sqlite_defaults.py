@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import SinkError, SinkUnavailable
-from leasehold.sinks import BatchResult, TableSpec
+from leasehold.sinks import TableSpec
 from leasehold.sinks.sqlite.blame import checks_of
 from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.sinks.events import E, batch, look, run
 
 FLIGHTS = TableSpec(name="flights", pipeline="p", keys=("tail",))
@@ -71,7 +72,7 @@ def test_what_the_table_gives_by_itself_stops_it_and_loses_nothing(tmp_path: Pat
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE flights")
         connection.execute("CREATE TABLE flights (tail TEXT PRIMARY KEY, status TEXT, slot INTEGER, own INTEGER)")
-    assert sink.apply(events) == BatchResult(applied=3)
+    assert sink.apply(events) == one_row_each(applied=3)
     sink.close()
 
 
@@ -80,7 +81,7 @@ def test_what_a_row_brings_rejects_it_alone(tmp_path: Path, rule: str) -> None:
     path = made(tmp_path, ROWS[rule])
     sink = SqliteSink(path, FLIGHTS)
     events = [E(tail, status=tail, number=number) for number, tail in enumerate(("a", "bad", "c"))]
-    assert sink.apply(batch(events)) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(batch(events)) == one_row_each(applied=2, rejected=1)
     assert look(path, "SELECT sequence_number FROM flights_rejected") == [(1,)]
     sink.close()
 
@@ -92,7 +93,7 @@ def test_what_is_made_of_a_row_in_such_a_column_rejects_it_alone(tmp_path: Path,
     run(path, more)
     sink = SqliteSink(path, FLIGHTS)
     events = [E(tail, status=tail, number=number) for number, tail in enumerate(("a", "bad", "c"))]
-    assert sink.apply(batch(events)) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(batch(events)) == one_row_each(applied=2, rejected=1)
     assert look(path, "SELECT sequence_number FROM flights_rejected") == [(1,)]
     sink.close()
 
@@ -102,14 +103,14 @@ def test_a_row_that_others_of_the_table_refer_to_is_not_deleted(tmp_path: Path) 
     run(path, "INSERT INTO flights (tail, own) VALUES ('c', 'c'), ('bad', 'c'), ('led', 'bad')")
     sink = SqliteSink(path, FLIGHTS)
     events = [E("a"), E("bad", number=1, gone=True), E("b", number=2)]
-    assert sink.apply(batch(events, deletes=True)) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(batch(events, deletes=True)) == one_row_each(applied=2, rejected=1)
     sink.close()
 
 
 def test_what_a_default_refers_to_in_the_table_itself_may_come_later(tmp_path: Path) -> None:
     path = made(tmp_path, "own TEXT DEFAULT 'c' REFERENCES flights")
     sink = SqliteSink(path, FLIGHTS)
-    assert sink.apply(batch([E("a"), E("c", number=1), E("d", number=2)])) == BatchResult(applied=2, rejected=1)
+    assert sink.apply(batch([E("a"), E("c", number=1), E("d", number=2)])) == one_row_each(applied=2, rejected=1)
     sink.close()
 
 
@@ -123,7 +124,7 @@ def test_a_trigger_that_breaks_a_rule_elsewhere_rejects_its_row(tmp_path: Path) 
             "BEGIN INSERT INTO elsewhere VALUES (0); END"
         )
     sink = SqliteSink(path, FLIGHTS)
-    assert sink.apply(batch([E("a"), E("b", "bad", number=1)])) == BatchResult(applied=1, rejected=1)
+    assert sink.apply(batch([E("a"), E("b", "bad", number=1)])) == one_row_each(applied=1, rejected=1)
     sink.close()
 
 

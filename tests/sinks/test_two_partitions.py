@@ -12,8 +12,7 @@ from leasehold.errors import ConfigError, KeyFromTwoPartitions
 from leasehold.sinks import Sink, TableSpec
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult, Selection
 from leasehold.sinks.features import REJECTED, require
-from leasehold.sinks.rules.table_spec import BatchResult
-from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, batch, read, retried
+from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, batch, one_row_each, read, retried
 from tests.sinks.databases import OnPostgres, OnSqlite
 
 REJECTING = replace(UPSERT, on_two_partitions="reject")
@@ -31,7 +30,7 @@ class RejectsStrangers:
         sink.apply(batch(Row("a", 1, 0), ranges=[read(0, 1)]))
         rows = [Row("b", 2, 0, "1"), Row("a", 3, 1, "1"), Row("c", 4, 2, "1"), Row("a", 5, 3, "1")]
         result = sink.apply(batch(*rows, ranges=[read(0, 4, partition="1")]))
-        assert result == BatchResult(applied=2, rejected=2)
+        assert result == one_row_each(applied=2, rejected=2)
         assert contents() == [("a", 1), ("b", 2), ("c", 4)]
         assert set_aside() == [("1", 1), ("1", 3)]
         assert sink.watermarks(HUB)["1"].sequence_number == 3

@@ -89,7 +89,7 @@ def _fill(
                 *("sequenceNumber", "ownerLevel", "enqueuedTime"),
             )
             orders.apply(batch, rows if sql else None)
-        print("said", name, orders.totals.applied, orders.totals.rejected)
+        print("said", name, orders.totals.used - orders.totals.rejected, orders.totals.rejected)
 
 
 def _wait(spark: SparkSession, folder: Path) -> None:

@@ -14,6 +14,7 @@ from leasehold.handlers.table import Retries
 from leasehold.runtime import Runtime
 from leasehold.sinks.features import SKIPPING, require
 from leasehold.sinks.rules.skipping import SkipNote
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark.handlers.committing import CommittingTable
 from leasehold.spark.handlers.lanes import RangeEvents
 from leasehold.spark.handlers.tasks import EventOfPartition, answers
@@ -67,7 +68,7 @@ def test_what_tasks_have_computed_before_an_event_was_noted_to_be_skipped_is_com
         assert len(piece.events) == 3
         table.ahead = {"0": (mark, done)}
         table.take(batch)
-        assert (table.result.applied, table.result.rejected) == (2, 1)
+        assert (table.result.used, table.result.skipped, table.result.read) == (2, 1, 3)
         later = table.piece(lane(0, ("a", False)))
         assert later is None
         with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
@@ -88,9 +89,9 @@ def test_a_parked_event_that_is_tried_with_a_batch_makes_none_of_it_a_replay(tmp
     retries = Failures(retries=Retries(first=1.0, longest=1.0))
     with closing(table_in(tmp_path, failures=retries, runtime=Runtime(clock=clock))) as table:
         table.take(lane(0, ("a", True), ("b", False)))
-        assert (table.result.applied, table.result.replayed) == (1, 0)
+        assert table.result == BatchResult(used=1, applied=1, parked=1)
         clock.advance(60)
         table.take(lane(2, ("c", False), ("d", False)))
-        assert (table.result.applied, table.result.replayed) == (4, 0)
+        assert table.result == BatchResult(used=3, applied=3, parked=1, retried=1)
         table.take(lane(2, ("c", False), ("d", False)))
-        assert (table.result.applied, table.result.replayed) == (4, 2)
+        assert table.result == BatchResult(used=3, applied=3, parked=1, retried=1, replayed=2)

@@ -21,6 +21,7 @@ from leasehold.spark.loop.orders import Order
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.offsets import ReadRange
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each
 from tests.spark.places import FENCE, Place
 
 BY = RowRules(deduplicate_by="properties['id']", deduplicate_for="10m")
@@ -47,7 +48,7 @@ def apply_all(place: Place, table: EntityTable) -> BatchResult:
         for batch in batches:
             result = table.apply(batch.events.where("n <> 9").select("id", "n", *FENCE), batch)
             applied, duplicates = applied + result.applied, duplicates + result.duplicates
-    return BatchResult(applied=applied, duplicates=duplicates)
+    return one_row_each(applied=applied, duplicates=duplicates)
 
 
 def test_what_was_sent_twice_is_applied_once(place: Place) -> None:
@@ -62,7 +63,7 @@ def test_what_was_sent_twice_is_applied_once(place: Place) -> None:
     assert len({6, 7} & set(rows)) == 1
     assert table.totals.duplicates == 3
     send(place, "1", ("d", 10), ("e", 11))
-    assert apply_all(place, place.table(rules=BY)) == BatchResult(applied=1, duplicates=1)
+    assert apply_all(place, place.table(rules=BY)) == one_row_each(applied=1, duplicates=1)
 
 
 def test_a_wrong_setting_is_refused_by_its_name(place: Place) -> None:
@@ -92,8 +93,8 @@ def test_in_a_query_it_is_over_the_rows_that_are_applied(place: Place) -> None:
         return frame.withColumn("enqueuedTime", F.timestamp_seconds(times))
 
     table = place.table(rules=RowRules(deduplicate_by="id", deduplicate_for=60.0))
-    assert table.apply_batch(rows((0, "a", 0), (1, "a", 30), (2, None, 31))) == BatchResult(2, duplicates=1)
-    assert table.apply_batch(rows((3, "a", 59), (4, "a", 61))) == BatchResult(1, duplicates=1)
+    assert table.apply_batch(rows((0, "a", 0), (1, "a", 30), (2, None, 31))) == one_row_each(2, duplicates=1)
+    assert table.apply_batch(rows((3, "a", 59), (4, "a", 61))) == one_row_each(1, duplicates=1)
 
 
 def test_a_pipeline_file_reads_what_the_identity_needs(place: Place) -> None:

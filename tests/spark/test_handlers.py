@@ -70,7 +70,8 @@ def test_the_loop_and_plain_python_agree(folder: Path, spark: SparkSession, monk
 
     first = check_course(folder, spark, monkeypatch, lambda: totals(folder), parked)
     done = first.done.totals
-    assert (done.applied, done.rejected) == (11, 1)
+    assert (done.used + done.retried, done.retried, done.rejected) == (12, done.parked, 1)
+    assert done.read - done.replayed == done.used + done.parked == 12
     assert rows(folder, "SELECT reason FROM orders_rejected") == [("no amount",)]
     before = totals(folder)
     with closing(sqlite3.connect(folder / "stores.db")) as connection:  # events come again, and none counts twice
@@ -123,7 +124,7 @@ def test_most_calls_that_fail_alike_stop_their_partition_and_no_other(folder: Pa
     assert rows(folder, "SELECT 1 FROM leasehold_parked") == []
     (folder / "mended").touch()
     result = table.write(both(away, batch("1", 0, ("a", 1), ("a", 2))))
-    assert (result.applied, result.replayed) == (12, 2)
+    assert (result.used, result.replayed, result.read) == (12, 2, 14)
     assert totals(folder) == {"a": 3, **{f"k{n}": 13 for n in range(12)}}
 
 

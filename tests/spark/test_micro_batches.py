@@ -50,7 +50,7 @@ def test_batches_hold_what_they_say_and_are_recorded(place: Place) -> None:
     assert all(seconds > 0 for done in told for seconds in done.seconds.values())
     assert all(0 < done.parts["read"] < done.seconds["body"] for done in told)
     assert all(0 < done.parts["read"] + done.parts["transform"] < done.seconds["body"] for done in told)
-    assert [(one.table, one.rows["applied"]) for one in applied] == [("events", n) for n in (20, 20, 10)]
+    assert [(one.table, one.counts.applied) for one in applied] == [("events", n) for n in (20, 20, 10)]
     assert all(sum(one.parts.values()) < one.seconds and set(one.parts) == {"stage", "merge"} for one in applied)
     assert len({name for name, _, _ in seen}) == 3
     assert place.rows() == [(n,) for n in range(50)]

@@ -66,13 +66,13 @@ def test_a_run_goes_on_behind_an_event_that_is_skipped(tmp_path: Path, new_run: 
     because = ("--because", "a test")
     assert place.command("skip", "p.toml", "--event", "1:1", *because).returncode == 0
     done = new_run(tmp_path / "p.toml").run(threading.Event())
-    assert (done.totals.applied, done.totals.rejected) == (2, 1)
+    assert (done.totals.applied, done.totals.skipped, done.totals.read) == (2, 1, 3)
     place.send("0", '{"id":"a","n":9}', '{"id":"d","n":4}')
     with pytest.raises(PipelineFailed, match="was last written from partition 1, and event 0 of partition 0"):
         new_run(tmp_path / "p.toml").run(threading.Event())
     assert place.command("skip", "p.toml", "--event", "0:0", *because).returncode == 0
     done = new_run(tmp_path / "p.toml").run(threading.Event())
-    assert (done.totals.applied, done.totals.rejected) == (1, 1)
+    assert (done.totals.applied, done.totals.skipped, done.totals.read) == (1, 1, 2)
     assert place.query("SELECT id, n FROM entities ORDER BY id") == [("a", 1), ("c", 3), ("d", 4)]
     rejected = place.query("SELECT partition, sequence_number, CAST(body AS TEXT) FROM entities_rejected ORDER BY 1, 2")
     assert rejected == [("0", 0, '{"id":"a","n":9}'), ("1", 1, '{"id":"b","n":0}')]

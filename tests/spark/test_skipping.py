@@ -65,7 +65,7 @@ def test_in_any_other_loop_the_table_leaves_it_out(place: Place) -> None:
     results = []
     each(place.batches(), lambda batch: results.append(table.apply(plain(batch.events), batch)))
     assert sum(result.applied for result in results) == 7
-    assert [said for result in results for said in result.skipped] == [
+    assert [said for result in results for said in result.skipped_events] == [
         f"event 2 of partition 1 was left out and set aside: {REASON}"
     ]
     assert place.rows() == [(n,) for n in range(8) if n != 6]

@@ -79,7 +79,7 @@ def test_rejected_rows_are_no_part_of_a_piece(sink: SqliteSink) -> None:
 def test_a_former_owner_cannot_move_the_watermark_under_a_piece(sink: SqliteSink) -> None:
     pieces_of(read(0, 8, 2), sink)
     late = sink.apply(read(0, 5, 1), lambda hub, partition: 2)
-    assert (late.applied, len(late.refused)) == (0, 1)
+    assert (late.applied, len(late.refused_ranges)) == (0, 1)
     assert pieces_of(read(0, 5, 1), sink) == (), "and there is nothing new for it"
 
 

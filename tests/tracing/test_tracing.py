@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from leasehold.counts import Counts
 from leasehold.errors import ConfigError, UsageError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.hubs.trace_context import MOST_LINKS
@@ -32,6 +33,7 @@ from tests.waiting import until
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
+COUNTS = Counts(used=7, applied=5, rejected=2)
 
 
 @dataclass
@@ -195,7 +197,14 @@ def test_the_batches_of_a_loop_have_spans_when_they_are_over(sdk: Sdk) -> None:
     with sdk.tracers.get_tracer("mine").start_as_current_span("around"):
         notices.publish(BatchRetried("away", events=7, batch_id="b", elapsed=1.5))
         notices.publish(
-            BatchDone(7, phases, 2, batch_id="b", elapsed=2.0, producers=((PARENT, ""), (PARENT, ""), ("bad", "")))
+            BatchDone(
+                7,
+                phases,
+                COUNTS,
+                batch_id="b",
+                elapsed=2.0,
+                producers=((PARENT, ""), (PARENT, ""), ("bad", "")),
+            )
         )
     failed, done = sdk.spans("process flights.db")
     assert (failed.status.status_code, (failed.attributes or {})["error.type"]) == (StatusCode.ERROR, "away")
@@ -208,6 +217,7 @@ def test_the_batches_of_a_loop_have_spans_when_they_are_over(sdk: Sdk) -> None:
     said = dict(done.attributes or {})
     assert (said["leasehold.batch.id"], said["messaging.batch.message_count"]) == ("b", 7)
     assert {phase: said[f"leasehold.batch.{phase}_seconds"] for phase in phases} == phases
+    assert {name: said[f"leasehold.batch.{name}"] for name in COUNTS.named()} == COUNTS.named()
     assert [point.sum for point in sdk.points("messaging.process.duration")] == [1.5]
     with pytest.raises(UsageError, match="with the hub's URL"):
         tracing.send([Event(b"")])

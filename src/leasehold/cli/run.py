@@ -129,8 +129,9 @@ def _run_on_spark(
 
 def _run_here(file: PipelineFile, name: str, output: Output) -> None:
     """Run the handler of a file in this process."""
-    from leasehold.notices import BatchDone, Notices
+    from leasehold.notices import Notices, TableApplied
     from leasehold.runtime import Runtime
+    from leasehold.sinks.rules.table_spec import Totals
 
     try:
         from leasehold.processors.events.of_file import handled_processor
@@ -140,20 +141,22 @@ def _run_here(file: PipelineFile, name: str, output: Output) -> None:
         raise
     show_warnings()
     stop = stop_on_signals()
-    notices, events, lock = Notices(), [0], threading.Lock()
+    notices, totals, lock = Notices(), Totals(), threading.Lock()
 
-    def count(done: BatchDone) -> None:
+    def count(applied: TableApplied) -> None:
+        nonlocal totals
         with lock:  # partitions work side by side
-            events[0] += done.events
+            totals = totals.with_batch(applied.counts)
 
-    notices.subscribe(count, to=BatchDone)
+    notices.subscribe(count, to=TableApplied)
     processor = handled_processor(file, runtime=Runtime(notices=notices), name=name)
     with _served(file, notices, output):
         try:
             _run_until(stop, processor, output)
         except LeaseholdError as error:
             raise PipelineFailed(f"this instance gives up: {error}") from error
-    output.show(Result(f"{counted(events[0], 'event')} handled", {"events": events[0]}))
+    facts = {"batches": totals.batches, **totals.named()}
+    output.show(Result(f"{totals.said()}; {counted(totals.batches, 'batch')}", facts))
 
 
 def _run_until(stop: threading.Event, processor: EventProcessor, output: Output) -> None:
@@ -213,34 +216,12 @@ def _reporter(output: Output, now: Callable[[], float]) -> Callable[[Progress], 
 def _line(progress: Progress) -> str:
     totals, source = progress.totals, progress.source
     held = f"; {source['owned']} of {source['partitionCount']} partitions, lag {source['lag']:,}" if source else ""
-    rejected = f", {totals.rejected:,} rejected" if totals.rejected else ""
-    applied, batches = counted(totals.applied, "event"), counted(totals.batches, "batch")
-    return f"{applied} applied{rejected}, {batches}{held}"
+    return f"{totals.said()}; {counted(totals.batches, 'batch')}{held}"
 
 
 def _account(done: Progress) -> Result:
     totals = done.totals
-    facts = {
-        "batches": totals.batches,
-        "applied": totals.applied,
-        "rejected": totals.rejected,
-        "replayed": totals.replayed,
-        "superseded": totals.superseded,
-        "refused": totals.refused,
-        "duplicates": totals.duplicates,
-        "untimely": totals.untimely,
-        "lost": done.lost,
-        "restarts": done.restarts,
-    }
-    words = {
-        "replayed": "applied before",
-        "superseded": "older than what was there",
-        "refused": "left to their new owner",
-        "duplicates": "sent twice by their producers",
-        "untimely": "applied without a time to tell duplicates by",
-        "lost": "lost: gone from the hub before they were read",
-    }
-    said = [f"{counted(totals.applied, 'event')} applied", f"{totals.rejected:,} rejected"]
-    said += [f"{facts[name]:,} {word}" for name, word in words.items() if facts[name]]
+    facts = {"batches": totals.batches, **totals.named(), "lost": done.lost, "restarts": done.restarts}
+    lost = f"; lost: {done.lost:,}, gone from the hub before they were read" if done.lost else ""
     restarts = f", {counted(done.restarts, 'restart')}" if done.restarts else ""
-    return Result(summary=f"{', '.join(said)}, in {counted(totals.batches, 'batch')}{restarts}", facts=facts)
+    return Result(summary=f"{totals.said()}{lost}; {counted(totals.batches, 'batch')}{restarts}", facts=facts)

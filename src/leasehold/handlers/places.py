@@ -55,6 +55,8 @@ class ReadBatch(ReadPlace, Protocol):
 
     def __iter__(self) -> Iterator[Sent]: ...
 
+    def __len__(self) -> int: ...
+
 
 class Owner(Place, Protocol):
     """A partition that this process owns; `trusted` says whether it still does, at this moment."""

@@ -59,6 +59,7 @@ from leasehold.handlers.places import CallingOwner, ReadBatch, Sent
 from leasehold.handlers.settings import Bodies, Failures, Spread, Writes, bodies_of, writes_of
 from leasehold.handlers.spread import Compute, SpreadComputed, SpreadEntities, check_spread, spread_entities
 from leasehold.handlers.telling import failed, say_parked, unavailable
+from leasehold.notices import TableApplied
 from leasehold.runtime import Runtime
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import LevelOf, Sink
@@ -85,7 +86,8 @@ class HandledTable(TriesParked):
     failures        what becomes of an event whose handler raises or hangs; default: `Failures()`, which parks it
     spread          an entity's events may be in several partitions: `Spread(…)` says which is later; default: they are
                     all in one
-    runtime         time, chance in the pauses, and what a relative path in a URL is relative to
+    runtime         time, chance in the pauses, what a relative path in a URL is relative to, and who hears of each
+                    commit (`TableApplied`): give the processor the same
 
     `level_of` is for you to set: from a hub and a partition to the owner level in its ownership record. Give it the
     processor's `recorded_owner_level`, which tells a store that was wiped from a former owner.
@@ -114,7 +116,7 @@ class HandledTable(TriesParked):
         self._handler = handler
         self._calls = HandlerCalls(handler, failures.handler_timeout, failures.hand_over_timeout, beside=beside)
         self._on_failure, self._retries = failures.on_failure, failures.retries
-        self._clock, self._rng = runtime.clock, runtime.rng
+        self._clock, self._rng, self._notices = runtime.clock, runtime.rng, runtime.notices
         self._state = read_columns(writes.state, "state")
         self._columns = columns_of(self._state)
         self.level_of: LevelOf | None = None
@@ -334,10 +336,34 @@ class HandledTable(TriesParked):
         made = replace(made, read_under=under, parking=parking)
         if isinstance(done, SpreadComputed):
             made = replace(made, versioned=self._versioned(done, made, batch, end))
+        started = self._clock.monotonic()
         result = self.sink.apply(made, _outranked if isinstance(batch, LeftPlace) else self.level_of)
         if self._sender is not None and done.emitted:
             self._sender.emitted(batch.hub, batch.partition)
+        if not (result.outdated or result.violations):
+            if begin < end:
+                result = self._of_events(result, done, batch, end, read_under)
+            self._note(result, self._clock.monotonic() - started)
         return result
+
+    def _of_events(
+        self, result: BatchResult, done: Computed, batch: ReadBatch, end: int, read_under: Watermark | None
+    ) -> BatchResult:
+        """The result with its events as they were handled: the sink has seen the states that they have left."""
+        given = sum(1 for one in batch if one.sequence_number < end) if end <= batch.last else len(batch)
+        if result.refused_ranges or read_under is None:
+            return result.of_events(refused=given)
+        mark, left_out = read_under.sequence_number, 0
+        if noted := self._of(batch).to_skip(self._skips, batch.hub, batch.partition, read_under):
+            left_out = sum(mark < one.sequence_number < end and one.sequence_number in noted for one in batch)
+        replayed = sum(one.sequence_number <= mark for one in batch) if batch.first <= mark else 0
+        parked = len(done.held)
+        used = given - left_out - replayed - parked
+        return result.of_events(used=used, replayed=replayed, skipped=result.skipped, parked=parked)
+
+    def _note(self, result: BatchResult, seconds: float) -> None:
+        """What was committed, in this time: told to who hears the notices."""
+        self._notices.publish(TableApplied(str(self.sink.spec.called), result.counts, seconds, result.seconds))
 
     def _versioned(self, done: SpreadComputed, sink_batch: Batch, batch: ReadBatch, end: int) -> Versioned:
         """What `done` was computed from, and how it is computed again, in place, where that has changed."""

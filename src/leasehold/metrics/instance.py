@@ -20,6 +20,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from leasehold.clock import Clock, SystemClock
+from leasehold.counts import APART, EVENTS, ROWS
 from leasehold.metrics.counted import Counted, Timed
 from leasehold.notices import (
     BatchDone,
@@ -39,7 +40,6 @@ from leasehold.notices import (
 
 PHASES = ("plan", "compute", "write", "body", "handle")
 PARTS = ("plan", "read", "transform", "stage", "merge")
-ROWS = ("applied", "replayed", "refused", "superseded", "rejected", "duplicates", "untimely")
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The buckets of batches: from a handler's millisecond to a hung transform."""
 STORE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -74,7 +74,6 @@ class InstanceMetrics:
         # What is known to come has its series from the beginning, so that its first increase is one.
         self._batches = counter("batches", "Batches that are done.")
         self._events = counter("events", "Events of batches that are done.")
-        self._rejected = counter("rejected_events", "Events of them that were set aside.")
         self._retries = counter("batch_retries", "Batches and tasks that failed and are tried again.", "reason")
         self._lost_events = counter("lost_events", "Events that were gone before they were read.")
         self._phases = histogram(
@@ -90,8 +89,14 @@ class InstanceMetrics:
         self._table = histogram(
             "table_transaction_seconds", "How long an entity table takes for a batch.", "table", SECONDS
         )
+        self._table_events = counter(
+            "table_events", "Events that were read for an entity table, by what became of them.", "outcome", *EVENTS
+        )
         self._rows = counter(
-            "table_rows", "Rows that an entity table was given, by what came of them.", "outcome", *ROWS
+            "table_rows", "Rows that were made of the events that are used, by what became of them.", "outcome", *ROWS
+        )
+        self._apart = counter(
+            "table_events_apart", "Events of an entity table that are counted apart.", "outcome", *APART
         )
         self._claimed = counter("claims", "Claims of partitions, by what came of them.", "outcome", "won", "lost")
         self._renewals = counter("renewals", "Holds that were renewed.")
@@ -154,8 +159,6 @@ class InstanceMetrics:
             self._batches.add(1)
             self._events.add(done.events)
             self._last_batch = now
-            if done.rejected:
-                self._rejected.add(done.rejected)
             for phase, seconds in done.seconds.items():
                 self._phases.observe(seconds, phase)
                 if phase == "plan":
@@ -166,8 +169,9 @@ class InstanceMetrics:
     def _table_applied(self, applied: TableApplied) -> None:
         with self._lock:
             self._table.observe(applied.seconds, applied.table)
-            for outcome, count in applied.rows.items():
-                self._rows.add(count, outcome)
+            for counted, outcomes in ((self._table_events, EVENTS), (self._rows, ROWS), (self._apart, APART)):
+                for outcome in outcomes:
+                    counted.add(getattr(applied.counts, outcome), outcome)
             for part, seconds in applied.parts.items():
                 self._parts.observe(seconds, part)
 

@@ -296,9 +296,9 @@ class TransactionalSink(ABC, Generic[T]):
                 "clocks of their producers, if these give the time, and at partitions that lag. All count as untimely",
                 *(self.spec.called, result.untimely),
             )
-        for said in result.skipped:
+        for said in result.skipped_events:
             logger.warning("table %s: %s", self.spec.called, said)
-        for each in result.refused:
+        for each in result.refused_ranges:
             logger.log(
                 logging.INFO if certain else logging.WARNING,
                 "table %s: dropped %d rows of partition %s, read under owner level %d: level %d has been here%s",

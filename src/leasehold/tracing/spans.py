@@ -182,8 +182,9 @@ class Tracing:
         self._as.process.record(sum(seconds for phase, seconds in done.seconds.items() if phase != "plan"), said)
         if with_span:
             phases = {f"leasehold.batch.{phase}_seconds": seconds for phase, seconds in done.seconds.items()}
+            counts = {f"leasehold.batch.{name}": count for name, count in done.counts.named().items()}
             links = links_of(done.producers)
-            self._batch_span(done, links, "", {**phases, "leasehold.batch.rejected_events": done.rejected})
+            self._batch_span(done, links, "", {**phases, **counts})
 
     def _batch_span(
         self, batch: BatchDone | BatchRetried, links: Iterable[Link], error_type: str, more: Attributes

@@ -49,8 +49,8 @@ class LeftPlace:
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 
-    def __bool__(self) -> bool:
-        return False
+    def __len__(self) -> int:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ def handled_processor(
 ) -> EventProcessor:
     """The plain processor of a pipeline file with a handler: hub, stores, start and settings are the file's.
 
-    `table` is what `handled_table` gives for the file, and by default made of it. `more` are further arguments of
-    `EventProcessor`, such as `name` and `runtime`; of `delivery` the start is the file's where it is not said; and
-    `on_error`. Raises `ConfigError` that names file and key.
+    `table` is what `handled_table` gives for the file, and by default made of it, with the `runtime` of the processor.
+    `more` are further arguments of `EventProcessor`, such as `name` and `runtime`; of `delivery` the start is the
+    file's where it is not said; and `on_error`. Raises `ConfigError` that names file and key.
     """
     file = read_file(file)
-    table = table or handled_table(file)
+    table = table or handled_table(file, **{name: more[name] for name in ("runtime",) if name in more})
     settings, fixed = file.ownership.settings(), file.ownership.partitions
     stores = None if fixed is not None else file.ownership_url, file.checkpoint_url
     delivery = more.pop("delivery", None) or DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss)

@@ -37,6 +37,22 @@ class Ending(StrEnum):
     """An earlier message of the entity is parked. Workers alone see it."""
 
 
+TRIES = (Ending.FAILED, Ending.BUSY, Ending.AWAY)
+"""The tries that are counted, since nothing has come of them."""
+_COUNTED = {Ending.APPLIED: ("used", "applied"), Ending.REPEATED: ("duplicates",), Ending.PARKED: ("parked",)}
+_COUNTED_AGAIN = {Ending.APPLIED: ("retried",), Ending.SET_ASIDE: ("retried", "retried_rejected")}
+
+
+def counted_as(ending: Ending, *, in_hand: bool) -> tuple[str, ...]:
+    """What the end of a try counts as (`leasehold.counts`), of a message in hand or of one that was parked.
+
+    A rejected message counts once it is decided that it is to be a dead letter: also one that has failed too often.
+    """
+    if ending in TRIES:
+        return (ending,)
+    return (_COUNTED if in_hand else _COUNTED_AGAIN).get(ending, ())
+
+
 _GOES_ON = (Ending.APPLIED, Ending.REPEATED, Ending.REJECTED, Ending.SET_ASIDE, Ending.PARKED)
 
 

@@ -33,6 +33,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from leasehold.counts import APART, EVENTS, ROWS, Counts
 from leasehold.errors import ConfigError, LeaseholdError, UsageError, is_waited_out
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.contract import EntityHandler
@@ -44,6 +45,7 @@ from leasehold.processors.queues.content import ContentReader, Unfit
 from leasehold.processors.queues.entity_turns import MessageTurns
 from leasehold.processors.queues.kept_leases import KeptLeases
 from leasehold.processors.queues.messages_in_hand import (
+    TRIES,
     Complete,
     DeadLetter,
     Ending,
@@ -54,6 +56,7 @@ from leasehold.processors.queues.messages_in_hand import (
     Start,
     Step,
     TryResult,
+    counted_as,
 )
 from leasehold.processors.queues.room import Room
 from leasehold.processors.queues.sessions import Sessions, SharedByWorkers
@@ -144,14 +147,18 @@ class QueueProcessor:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What has happened so far: messages `received`, those that were `applied`, `repeated` (done before, or sent
-        twice), tries that `failed`, found the entity `busy` or a store `away`, messages that were `parked`, parked
-        ones that were `set_aside`, and messages `dead_lettered`, `given_back` or `lost` (their lock ended before they
-        were completed, so that they come again)."""
-        names = ("received", *Ending, "dead_lettered", "given_back", "lost")
-        inner = (Ending.REJECTED, Ending.BEHIND)
-        counted = {str(name): self._counts[name] for name in names if name not in inner}
-        return counted | {"lost": counted["lost"] + self._room.lost}
+        """What has happened so far: what became of messages (`Counts.named`: `duplicates` were done before, or sent
+        twice; `rejected` are dead letters), and beside that how many were `received`, tries that `failed`, found the
+        entity `busy` or a store `away`, and messages `dead_lettered`, `given_back` or `lost` (their lock ended before
+        they were completed, so that they come again). Of those received, `read` are done with; the others are in hand,
+        or come again."""
+        names = ("received", *TRIES, "dead_lettered", "given_back", "lost")
+        counted = {str(name): self._counts[name] for name in names}
+        return {**self._done.named(), **counted, "lost": counted["lost"] + self._room.lost}
+
+    @property
+    def _done(self) -> Counts:
+        return Counts(**{name: self._counts[name] for name in (*EVENTS, *ROWS, *APART)})
 
     def stop(self) -> None:
         """Let `run` end: no work is begun, what is at work is finished, the rest given back. From any thread."""
@@ -175,6 +182,7 @@ class QueueProcessor:
             for each in (self._queue, self._leases, self._work, self._sink):
                 if each is not None:
                     each.close()
+            logger.info("table %s: %s", self._sink.spec.called, self._done.said("message"))
         if self._failure is not None:
             logger.error("this processor gives up: %s", self._failure)
             raise self._failure
@@ -255,7 +263,7 @@ class QueueProcessor:
         self._reports.put(lambda: self._ended(start, held, result))
 
     def _ended(self, start: Start, held: HeldMessage | None, result: TryResult) -> None:
-        self._counts[result.ending] += 1
+        self._counts.update(counted_as(result.ending, in_hand=held is not None))
         parked = result.ending is Ending.PARKED and bool(result.description)  # for it has failed
         self._counts[Ending.FAILED] += parked
         if parked or result.ending is Ending.FAILED:
@@ -345,6 +353,7 @@ class QueueProcessor:
                 self._room.renewed(each, message, self._locks.renewed(message, answered))
 
     def _dead_letter(self, message: QueueMessage, reason: str, description: str) -> None:
+        self._counts.update(("used", "rejected"))
         held = self._told(lambda: self._queue.dead_letter(message, reason, description))
         self._counts["dead_lettered" if held else "lost"] += 1
         if held:

@@ -30,7 +30,7 @@ from typing import TypeVar
 from leasehold.clock import Clock
 from leasehold.errors import LeaseholdError, LeaseLost, is_waited_out
 from leasehold.processors.queues.content import ContentReader, Unfit
-from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, TryResult
+from leasehold.processors.queues.messages_in_hand import FAILED_REASON, Ending, HeldMessage, TryResult, counted_as
 from leasehold.processors.queues.settings import QueueDelivery, pause
 from leasehold.processors.queues.work import Work
 from leasehold.queues import Queue, QueueMessage
@@ -213,7 +213,8 @@ class _Worker:
         while lock.trusted() and not shared.stop.is_set():
             results = shared.work.tried_together(held, lock, lambda: shared.stop.is_set() or not lock.trusted())
             for result in results:
-                shared.count(result.ending, 1)
+                for name in counted_as(result.ending, in_hand=True):
+                    shared.count(name, 1)
             tried = sum(each.goes_on and each.ending is not Ending.REJECTED for each in results)
             if tried and not self._completed([each.message for each in held[:tried]]):
                 return done, False
@@ -253,6 +254,8 @@ class _Worker:
         return held.delivery <= self._shared.settings.max_deliveries
 
     def _dead_letter(self, message: QueueMessage, reason: str, description: str) -> bool:
+        self._shared.count("used", 1)
+        self._shared.count("rejected", 1)
         with self._mutex:
             done = self._told(lambda: self._queue.dead_letter(message, reason, description)) is True
         if done:

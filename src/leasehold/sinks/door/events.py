@@ -5,12 +5,16 @@ Owns these steps; the list is in `steps`. A step that returns a result ends the 
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from leasehold.counts import Counts
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.door import shared
 from leasehold.sinks.door.open_batch import OpenBatch, Unjudged, Violated
 from leasehold.sinks.features import SKIPPING
 from leasehold.sinks.rules import claims, duplicates, fence
 from leasehold.sinks.rules.batch import Batch, arrange
+from leasehold.sinks.rules.counting import counts_of
 from leasehold.sinks.rules.related import Related
 from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.sinks.transactions import WritesBeside
@@ -149,15 +153,15 @@ def set_watermarks(open_: OpenBatch) -> BatchResult:
     open_.left = open_.plan.watermarks
     if open_.batch.ranges is None:
         open_.transaction.leave_none_whole()
-    written, verdict, notes = open_.written, open_.verdict, open_.notes
-    return BatchResult(
-        written.applied,
-        open_.kept.replayed,
-        open_.arrangement.refused(open_.plan),
-        written.superseded,
-        len(written.set_aside) + len(notes),
-        0 if verdict is None else len(verdict.dropped),
+    written, verdict, plan = open_.written, open_.verdict, open_.plan
+    known = Counts(
+        *(written.applied, written.superseded, len(written.set_aside)),
+        duplicates=0 if verdict is None else len(verdict.dropped),
         untimely=0 if verdict is None else verdict.untimely,
+    )
+    return BatchResult(
+        **asdict(counts_of(open_.batch, open_.arrangement, plan, open_.kept, open_.notes, known)),
+        refused_ranges=open_.arrangement.refused(plan),
+        skipped_events=tuple(note.said for note in open_.notes),
         seconds=written.seconds,
-        skipped=tuple(note.said for note in notes),
     )

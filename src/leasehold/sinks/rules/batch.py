@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.arrow_masks import true_places
 from leasehold.errors import SchemaMismatch, StaleBatch
 from leasehold.model import EventRange
 from leasehold.sinks.rules.again import EventId
@@ -107,6 +108,7 @@ class Batch:
     `outbox` are the events that handlers have emitted for it, in order; it comes with `read_under`
     (`sinks.beside.outbox`).
     Without `ranges`, `times` has by partition the number of the last event read, and when it was enqueued.
+    `read` is how many events were read for it; without, there was one for each number of its `ranges`.
     With `again`, it reads nothing: these rejected events are tried again (`sinks.beside.set_aside`). It has all rows of
     them, in the order of the transform, and in `rejected` those that could not be read or computed.
     With `messages` it has no rows: see `of_messages`.
@@ -124,6 +126,7 @@ class Batch:
     outbox: Sequence[EmittedEvent] = ()
     related: Related | None = None
     times: Mapping[Lane, tuple[int, float]] | None = None
+    read: int | None = None
     again: Collection[EventId] | None = None
     messages: MessageStep | None = None
 
@@ -150,12 +153,18 @@ class Stretch:
 class Arrangement:
     """The rows of a batch in order: `source[i]` is where the i-th is, `numbers[i]` its sequence number.
 
-    Rows that the caller could not parse have sources from the number of the other rows on.
+    Rows that the caller could not parse have sources from the number of the other rows on. `more` are the places of
+    rows that are not the first of their event.
     """
 
     source: pa.Array
     numbers: Sequence[int]
     stretches: tuple[Stretch, ...]
+    more: Sequence[int] = ()
+
+    def events(self, begin: int, end: int) -> int:
+        """How many events the rows `[begin, end)` are of, the first of which is the first of its event."""
+        return end - begin - (bisect_left(self.more, end) - bisect_left(self.more, begin))
 
     def admitted(self, plan: FencePlan) -> Kept:
         """The rows that `plan`, made for the ranges of this arrangement, lets through."""
@@ -163,17 +172,18 @@ class Arrangement:
         pieces: list[pa.Array] = [self.source.slice(0, 0)]
         lanes: list[Lane] = []
         numbers: list[int] = []
-        replayed = 0
+        replayed = events = 0
         for admission in plan.admitted:
             stretch = by_range[admission.range]
             begin = stretch.begin
             if not stretch.parked:
                 begin = bisect_right(self.numbers, admission.after, stretch.begin, stretch.end)
-            replayed += begin - stretch.begin
+            replayed += self.events(stretch.begin, begin)
+            events += self.events(begin, stretch.end)
             pieces.append(self.source.slice(begin, stretch.end - begin))
             lanes += [admission.range.lane] * (stretch.end - begin)
             numbers += self.numbers[begin : stretch.end]
-        return Kept(pa.concat_arrays(pieces), lanes, numbers, replayed)
+        return Kept(pa.concat_arrays(pieces), lanes, numbers, events, replayed)
 
     def refused(self, plan: FencePlan) -> tuple[RefusedRange, ...]:
         """The ranges that `plan` refuses, with how many rows each has."""
@@ -183,29 +193,40 @@ class Arrangement:
             for each in plan.refused
         )
 
+    def refused_events(self, plan: FencePlan) -> int:
+        """How many events have rows in the ranges that `plan` refuses."""
+        refused = {each.range for each in plan.refused}
+        return sum(self.events(one.begin, one.end) for one in self.stretches if one.range in refused)
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The rows that are new, in order, each with its partition and sequence number."""
+    """The rows that are new, in order, each with its partition and sequence number.
+
+    `events` is how many events they are of, `replayed` how many have rows that are not new.
+    """
 
     source: pa.Array
     lanes: list[Lane]
     numbers: list[int]
+    events: int
     replayed: int
 
     def without(self, dropped: Collection[tuple[str, str, int]]) -> Kept:
         """These rows but for those of the events `dropped`: hub, partition and sequence number."""
         if not dropped:
             return self
-        left = [
-            place
-            for place, (lane, number) in enumerate(zip(self.lanes, self.numbers, strict=True))
-            if (*lane, number) not in dropped
-        ]
+        left, gone = [], set()
+        for place, (lane, number) in enumerate(zip(self.lanes, self.numbers, strict=True)):
+            if (*lane, number) in dropped:
+                gone.add((*lane, number))
+            else:
+                left.append(place)
         return Kept(
             self.source.take(pa.array(left, pa.int64())),
             [self.lanes[place] for place in left],
             [self.numbers[place] for place in left],
+            self.events - len(gone),
             self.replayed,
         )
 
@@ -264,7 +285,14 @@ def _in_order(fence: pa.Table) -> Arrangement:
         # The ranks hold what the columns hold: text, text and an integer.
         range_ = Range(ranks[0][hub], ranks[1][partition], ranks[2][level], numbers[begin], numbers[end - 1])
         stretches.append(Stretch(range_, begin, end))
-    return Arrangement(source, numbers, tuple(stretches))
+    return Arrangement(source, numbers, tuple(stretches), _repeated(ordered))
+
+
+def _repeated(ordered: pa.Table) -> Sequence[int]:
+    """The places of rows that are of the same event as the one before."""
+    before, behind = ordered.slice(0, ordered.num_rows - 1), ordered.slice(1)
+    same = pc.and_(*(pc.equal(before[name], behind[name]) for name in ("number", "code")))
+    return [place + 1 for place in true_places(same)]
 
 
 def _within(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangement:
@@ -284,7 +312,7 @@ def _within(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangem
         begin, end = left[_place(stretch.range)]
         if begin < end:
             raise _stale(stretch.range, numbers[begin:end], ranges)
-    return Arrangement(made_of_rows.source, numbers, tuple(stretches))
+    return replace(made_of_rows, stretches=tuple(stretches))
 
 
 def _parked(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangement:
@@ -294,7 +322,7 @@ def _parked(made_of_rows: Arrangement, ranges: Iterable[EventRange]) -> Arrangem
         if _place(stretch.range) != _place(it) or stretch.range.last >= it.first:
             raise _stale(stretch.range, made_of_rows.numbers[stretch.begin : stretch.end], ranges)
     count = len(made_of_rows.numbers)
-    return Arrangement(made_of_rows.source, made_of_rows.numbers, (Stretch(it, 0, count, parked=True),))
+    return replace(made_of_rows, stretches=(Stretch(it, 0, count, parked=True),))
 
 
 def _place(range_: Range) -> tuple[Lane, int]:

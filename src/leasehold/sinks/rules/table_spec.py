@@ -1,17 +1,18 @@
 """What an entity table is asked to be, and what became of a batch, as frozen values.
 
 Owns the settings of a table and their rules, checked when they are made, the names of the columns that
-carry the fence, and the account of a batch. Nothing here does I/O. Rows are rows of the batch: an event
-that was exploded into three rows counts three times.
+carry the fence, and what became of a batch (`leasehold.counts` has the words). Nothing here does I/O. Rows are rows of
+the batch: an event that was exploded into three rows counts three times.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leasehold.config import check_number
+from leasehold.counts import NONE, Counts
 from leasehold.errors import ConfigError
 from leasehold.sinks.rules.again import RetryResult
 from leasehold.sinks.rules.messages import MessageOutcome
@@ -250,89 +251,46 @@ class RefusedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchResult:
-    """What became of the rows of one batch.
+class BatchResult(Counts):
+    """What became of the events and rows of one batch, and why.
 
-    applied     written or deleted
-    replayed    dropped: at or below the watermark, so applied before
-    refused     dropped: read under an owner level below the watermark's
-    superseded  dropped: older by `sequence_by` than what is known of their key
-    rejected    set aside in the table of rejected events, with a reason
-    duplicates  events dropped, each with its rows: a producer has sent them before
-    untimely    events applied of which nobody knows for sure whether they were sent before: enqueued at no time, in the
-                future, or longer ago than what is remembered (`sinks.rules.duplicates`)
-    outdated    nothing was applied: the batch was computed from rows that may have changed since. Compute it again
-    violations  nothing was applied: the database refuses what events make of related rows (`related`), or a state of a
-                handler. By sequence number, of a state that of its last event, why
-    skipped     of the rejected, which events were left out since a person had noted them to be skipped, and why: a text
-                for each
-    again       what became of the events of `Batch.again`; nothing else is counted then
-    messages    what became of each change of `Batch.messages`; nothing else is counted then
-    seconds     how long parts of the transaction took: `stage` (rows brought into the database's form, and in Postgres
-                into a temporary table) and `merge` (written); locks, watermarks and the commit are in neither
+    refused_ranges  those whose events are `refused`
+    outdated        nothing was applied: the batch was computed from rows that may have changed since. Compute it again
+    violations      nothing was applied: the database refuses what events make of related rows (`related`), or a state
+                    of a handler. By sequence number, of a state that of its last event, why
+    skipped_events  of those that are `skipped`, which they are, and why: a text for each
+    again           what became of the events of `Batch.again`; nothing else is counted then
+    messages        what became of each change of `Batch.messages`; nothing else is counted then
+    seconds         how long parts of the transaction took: `stage` (rows brought into the database's form, and in
+                    Postgres into a temporary table) and `merge` (written); locks, watermarks and the commit are in
+                    neither
     """
 
-    applied: int = 0
-    replayed: int = 0
-    refused: tuple[RefusedRange, ...] = ()
-    superseded: int = 0
-    rejected: int = 0
-    duplicates: int = 0
-    untimely: int = 0
+    refused_ranges: tuple[RefusedRange, ...] = ()
     outdated: bool = False
     violations: Mapping[int, str] = field(default_factory=dict)
-    skipped: tuple[str, ...] = ()
+    skipped_events: tuple[str, ...] = ()
     again: RetryResult | None = None
     messages: tuple[MessageOutcome, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property
-    def refused_rows(self) -> int:
-        """How many rows the refused ranges had."""
-        return sum(each.rows for each in self.refused)
+    def counts(self) -> Counts:
+        """The counts alone."""
+        return NONE.plus(self)
 
     @property
     def only_rejects(self) -> bool:
         """Whether there were rows, and each of them was rejected: the transform or the schema may be wrong."""
-        others = self.applied or self.replayed or self.refused or self.superseded
-        return self.rejected > len(self.skipped) and not others
-
-
-def counts_of(result: BatchResult) -> dict[str, int]:
-    """How many rows, and of duplicates and untimely ones events, each thing came of."""
-    return {
-        "applied": result.applied,
-        "replayed": result.replayed,
-        "refused": result.refused_rows,
-        "superseded": result.superseded,
-        "rejected": result.rejected,
-        "duplicates": result.duplicates,
-        "untimely": result.untimely,
-    }
+        return bool(self.rejected) and not (self.applied or self.replayed or self.refused or self.superseded)
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """The sum of all batch results so far; `refused` counts rows."""
+class Totals(Counts):
+    """The sum of all batch results so far."""
 
     batches: int = 0
-    applied: int = 0
-    replayed: int = 0
-    refused: int = 0
-    superseded: int = 0
-    rejected: int = 0
-    duplicates: int = 0
-    untimely: int = 0
 
-    def plus(self, result: BatchResult) -> Totals:
+    def with_batch(self, result: Counts) -> Totals:
         """These totals with one more batch."""
-        return Totals(
-            self.batches + 1,
-            self.applied + result.applied,
-            self.replayed + result.replayed,
-            self.refused + result.refused_rows,
-            self.superseded + result.superseded,
-            self.rejected + result.rejected,
-            self.duplicates + result.duplicates,
-            self.untimely + result.untimely,
-        )
+        return replace(self.plus(result), batches=self.batches + 1)

@@ -22,7 +22,6 @@ from leasehold.handlers.settings import Spread
 from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark.handlers.lanes import RangeEvents
 from leasehold.spark.handlers.leased import BatchLeases, batch_leases
@@ -167,27 +166,11 @@ class CommittingTable(HandledTable):
         if self._spread is not None:
             self.ahead.clear()
 
-    def _apply(
-        self,
-        done: Computed,
-        batch: ReadBatch,
-        begin: int,
-        end: int,
-        read_under: Watermark | None = None,
-        parking: Parking | None = None,
-    ) -> BatchResult:
-        result = super()._apply(done, batch, begin, end, read_under, parking)
-        if not (result.outdated or result.violations) and read_under is not None and parking is not None:
-            rejected = len(done.rejected) + len(done.dead)
-            tried, replayed = len(parking.removed), 0
-            if not parking.retried:
-                is_new = self._is_new(batch, read_under)
-                tried = sum(is_new(event.sequence_number) for event in batch) - len(done.held)
-                replayed = sum(event.sequence_number <= read_under.sequence_number for event in batch)
-            before = self.result
-            self.result = BatchResult(
-                applied=before.applied + tried - rejected,
-                replayed=before.replayed + replayed,
-                rejected=before.rejected + rejected + len(result.skipped),
-            )
+    def counted(self) -> BatchResult:
+        """What was committed since this was called last."""
+        result, self.result = self.result, BatchResult()
         return result
+
+    def _note(self, result: BatchResult, seconds: float) -> None:
+        """Counted here: the batch has other partitions."""
+        self.result = self.result.plus(result)

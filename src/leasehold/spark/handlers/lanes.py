@@ -49,6 +49,9 @@ class RangeEvents:
     def __iter__(self) -> Iterator[EventOfPartition | RejectedInput]:
         return iter(self.events)
 
+    def __len__(self) -> int:
+        return len(self.events)
+
     def __bool__(self) -> bool:
         return self.end > self.first
 

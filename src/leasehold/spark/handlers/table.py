@@ -46,6 +46,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leasehold.backends import absolute, names_file
+from leasehold.counts import NONE
 from leasehold.errors import ConfigError, HandlerUnavailable, LeaseholdError, UsageError
 from leasehold.handlers.contract import Computed, EntityHandler, joined
 from leasehold.handlers.settings import Bodies, Failures, Spread, Writes
@@ -55,7 +56,7 @@ from leasehold.sinks.base import LevelOf
 from leasehold.sinks.features import SKIPPING, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table_spec import BatchResult, Totals, counts_of
+from leasehold.sinks.rules.table_spec import BatchResult, Totals
 from leasehold.spark.handlers.committing import CommittingTable, Trusts
 from leasehold.spark.handlers.jobs import HandlerTasks, tasks_of
 from leasehold.spark.handlers.lanes import COLUMNS, RangeEvents, events_only, lanes_of
@@ -186,6 +187,7 @@ class HandledOnSpark:
         self._due: dict[tuple[str, int], float] = {}
         self._seconds_an_event = 0.0
         self._totals = Totals()
+        self._untold = NONE  # committed since the last batch was
 
     def apply(self, batch: LoopBatch, rows: DataFrame | None = None) -> BatchResult:
         """Call the handler for the events of a batch, and commit what they come to. What has become of them.
@@ -223,8 +225,8 @@ class HandledOnSpark:
 
     @property
     def totals(self) -> Totals:
-        """The sum of what has become of all events; those that are parked are not in it until they are tried."""
-        return self._totals
+        """The sum of what has become of all events."""
+        return self._totals.plus(self._untold)
 
     @property
     def level_of(self) -> LevelOf | None:
@@ -284,17 +286,20 @@ class HandledOnSpark:
         with table.leases(needed=bool(found)) as leases, table.sharing():
             done = self._called([piece for _, piece in found.values()], leases)
             table.ahead = {name: (mark, one) for (name, (mark, _)), one in zip(found.items(), done, strict=True)}
-            table.result = BatchResult()
+            self._untold = self._untold.plus(table.counted())  # of a batch that has failed in the middle
             for lane in lanes:
                 try:
                     self._due[lane.partition, lane.owner_level] = table.take(lane)
                 except HandlerUnavailable as error:
                     outages.append(error)
-        result = self._counted()
+        result = table.counted()
+        if not outages:  # else what the transform has filtered is counted with the batch that follows
+            read = sum(map(len, batch.ranges or ())) if batch.read is None else batch.read
+            result = replace(result, filtered=max(0, read - result.read))
+        told, self._untold = result.counts.plus(self._untold), NONE
+        self._totals = self._totals.with_batch(told)
         if tell is not None:
-            tell(
-                TableApplied(str(table.sink.spec.called), counts_of(result), time.monotonic() - started, result.seconds)
-            )
+            tell(TableApplied(str(table.sink.spec.called), told, time.monotonic() - started, result.seconds))
         if outages:
             raise outages[0]
         return result
@@ -313,7 +318,7 @@ class HandledOnSpark:
                 except LeaseholdError as error:
                     logger.warning("the parked events of partition %s wait: %s", place[0], error)
                     self._due[place] = time.monotonic() + AWAY
-                self._counted()
+                self._untold = self._untold.plus(self._table.counted())
 
     def sink_identity(self) -> str:
         """The UUID of this pipeline's table."""
@@ -377,12 +382,6 @@ class HandledOnSpark:
         self._seconds_an_event = sum(answer.seconds for answer in answers) / events
         rest = iter(answers)
         return [joined([next(rest).done for _ in some]) for some in parts]
-
-    def _counted(self) -> BatchResult:
-        result, self._table.result = self._table.result, BatchResult()
-        if result != BatchResult():
-            self._totals = self._totals.plus(result)
-        return result
 
     def _ship_module(self) -> None:
         """The handler goes to the workers whole: they need not be able to import its module."""

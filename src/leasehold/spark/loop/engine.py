@@ -81,7 +81,7 @@ class Planned:
 
 
 @dataclass(slots=True)
-class Counts:
+class FailureCounts:
     """What went wrong so far: in all, and since the last batch that went well."""
 
     retries: int = 0
@@ -129,7 +129,7 @@ class Engine:
         self.share.waits_for_people = not settings.available_now
         self.jobs, self.settings, self.stop, self.notices = jobs, settings, stop, notices
         self.report = report
-        self.counts = Counts()
+        self.counts = FailureCounts()
         self._noted = NotedEvents(table, self.share.hub.identity, lambda: self.counts.ever_applied)
         self.binding = Binding(self.share, checked=checked)
         self.between = Between(table, self.share, self.binding.meet, lambda: self.counts.ever_applied)

@@ -24,7 +24,7 @@ from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, title
 from leasehold.spark.loop.producers import put_together
-from leasehold.spark.loop.tasks import last_times, parts, sizes, timed, with_transform
+from leasehold.spark.loop.tasks import events_of, last_times, parts, sizes, timed, with_transform
 from leasehold.spark.plan.picking import Picked, picked
 from leasehold.spark.plan.reading import CARRIED, REASON
 from leasehold.spark.session.versions import to_arrow
@@ -78,7 +78,7 @@ def evaluated(
     if set_aside is not None and set_aside.num_rows:
         batch = with_rejected(batch, set_aside)
     times = last_times(told)
-    batch = replace(batch, ranges=timed(order.ranges, times))
+    batch = replace(batch, ranges=timed(order.ranges, times), read=events_of(told.values()) if told else None)
     producers = put_together(receipt.producers for receipt in told.values())
     return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()), times=times)
 

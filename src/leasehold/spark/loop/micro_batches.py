@@ -23,7 +23,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -31,11 +31,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from leasehold.counts import NONE, Counts
 from leasehold.errors import ConfigError, LeaseholdError, StaleBatch, UsageError
 from leasehold.logs import about
-from leasehold.notices import BatchDone, Notices
+from leasehold.notices import BatchDone, Notice, Notices, TableApplied
 from leasehold.operations.progress import GroupProgress
 from leasehold.ownership.starting import KnowsWatermarks
+from leasehold.printable import counted
+from leasehold.sinks.rules.table_spec import Totals
 from leasehold.spark.loop.batch import MicroBatch
 from leasehold.spark.loop.between import take_session
 from leasehold.spark.loop.driver_reads import ReadCancelled
@@ -139,6 +142,7 @@ class MicroBatches:
         self._stop = SignalEvent()
         self._engine: Engine | None = None
         self._current: _Current | None = None
+        self._totals: dict[str, Totals] = {}
         self._waits = False
         self._told = 0
         self._give_back: Callable[[], None] | None = None
@@ -172,6 +176,8 @@ class MicroBatches:
                     )
         finally:
             self._leave(self._engine, errors)
+            for table, totals in self._totals.items():
+                logger.info("table %s: %s; %s", table, totals.said(), counted(totals.batches, "batch"))
         if self._told and kind is None:
             raise_again(self._told)
 
@@ -249,7 +255,7 @@ class MicroBatches:
             meet=engine.binding.meet,
             stopping=lambda error: self._ends_early(current, error),
             waits_for_people=lambda: engine.waits_for_people,
-            tell=self.notices.publish,
+            tell=lambda notice: self._hear(notice, current),
             name=source.pipeline or engine.share.group.name,
             salvage=partial(self._salvaged, engine) if rejects else None,
         )
@@ -257,6 +263,13 @@ class MicroBatches:
         self._current = current
         batch.begin(order)
         return batch
+
+    def _hear(self, notice: Notice, current: _Current) -> None:
+        """A table tells of the batch."""
+        if isinstance(notice, TableApplied):
+            current.counts.append(notice.counts)
+            self._totals[notice.table] = self._totals.get(notice.table, Totals()).with_batch(notice.counts)
+        self.notices.publish(notice)
 
     def _finish(self) -> None:
         """The body has returned: record the batch, or plan it again."""
@@ -301,6 +314,7 @@ class MicroBatches:
             BatchDone(
                 len(batch),
                 {"plan": current.given - planned.begun, "body": now - current.given},
+                current.counts[0] if len(current.counts) == 1 else NONE,
                 batch_id=batch.id,
                 elapsed=now - planned.begun,
                 producers=batch.producers(),
@@ -332,7 +346,7 @@ class MicroBatches:
 class _Current:
     """The batch at hand: as its user has it, as it was planned, the watch over it, and when it was given, in seconds.
 
-    `poison` are the events of it that were rejected since they cannot be computed.
+    `counts` are what tables have told of it, `poison` its events that were rejected since they cannot be computed.
     """
 
     batch: MicroBatch
@@ -340,3 +354,4 @@ class _Current:
     watched: Watched
     given: float
     poison: tuple[Poison, ...] = ()
+    counts: list[Counts] = field(default_factory=list)

@@ -154,9 +154,9 @@ class BatchRunner:
         planning = planned.ended - planned.begun
         self._engine.notices.publish(
             BatchDone(
-                planned.events,
+                result.read or planned.events,
                 {"plan": planning, "compute": evaluated.seconds, "write": written - started},
-                result.rejected,
+                result.counts,
                 batch_id=planned.id,
                 elapsed=written - planned.begun,
                 producers=evaluated.producers,

@@ -80,6 +80,7 @@ class Salvage:
             delete=_chunks([each.delete for each in batches]),
             ranges=timed(order.ranges, times),
             identities=_joined_identities([each.identities for each in batches]),
+            read=_joined_counts([each.read for each in batches], len(sifted.poison)),
         )
         rejected = [read_raw(self._share, columns, one) for one in sifted.poison]
         for table in (*(each.rejected for each in batches), *rejected):
@@ -110,6 +111,12 @@ def read_raw(share: Share, columns: tuple[str, ...], poison: Poison) -> pa.Table
 def _joined_identities(parts: Sequence[Identities | None]) -> Identities | None:
     there = [part for part in parts if part is not None]
     return replace(there[0], rows=pa.concat_tables([part.rows for part in there])) if there else None
+
+
+def _joined_counts(parts: Sequence[int | None], poison: int) -> int | None:
+    """How many events were read, with those that cannot be computed; None where tasks do not tell."""
+    told = [part for part in parts if part is not None]
+    return sum(told) + poison if len(told) == len(parts) else None
 
 
 def _chunks(columns: Sequence[pa.ChunkedArray | None]) -> pa.ChunkedArray | None:

@@ -227,6 +227,11 @@ def with_transform(seconds: Mapping[str, float], computing: float) -> dict[str, 
     return {**seconds, "transform": max(0.0, computing - seconds["read"])} if "read" in seconds else dict(seconds)
 
 
+def events_of(receipts: Iterable[Receipt]) -> int:
+    """How many events these tasks have read, with those that were skipped."""
+    return sum(sum(receipt.events.values()) for receipt in receipts)
+
+
 def sizes(receipts: Mapping[int, Receipt]) -> dict[str, float]:
     """What an event of each partition weighs in the mean, in bytes, by these receipts."""
     events: dict[str, int] = {}

@@ -30,7 +30,7 @@ class Counting:
     def add(self, result: BatchResult, batch: Batch) -> BatchResult:
         """Add what has become of `batch`, and warn of the first of those that were rejected whole."""
         with self._lock:
-            self._totals = self._totals.plus(result)
+            self._totals = self._totals.with_batch(result)
             began, self._only_rejects = self._only_rejects, result.only_rejects
         if result.only_rejects and not began:
             say_all_rejected(self._spec, batch, result)

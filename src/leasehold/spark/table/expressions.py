@@ -53,9 +53,14 @@ def batch_of(table: pa.Table, added: Sequence[str], rules: RowRules) -> Batch:
 
 
 def with_rejected(batch: Batch, rejected: pa.Table) -> Batch:
-    """The batch with more events that are set aside."""
+    """The batch with more events that are set aside, whose bodies may be bytes, and those that are there text."""
     if batch.rejected is not None:
-        rejected = pa.concat_tables([batch.rejected, rejected], promote_options="default")
+        both = [batch.rejected, rejected]
+        if batch.rejected["body"].type != rejected["body"].type:
+            both = [
+                one.set_column(one.schema.names.index("body"), "body", one["body"].cast(pa.binary())) for one in both
+            ]
+        rejected = pa.concat_tables(both, promote_options="default")
     return replace(batch, rejected=rejected)
 
 

@@ -14,7 +14,7 @@ from leasehold.notices import Notice, TableApplied
 from leasehold.printable import printable
 from leasehold.sinks.base import LevelOf, Sink
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table_spec import BatchResult, TableSpec, counts_of
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def apply_and_tell(sink: Sink, batch: Batch, level_of: LevelOf | None, tell: Cal
     """Apply a batch, and tell what became of it and how long it took, with what was waited for."""
     started = time.monotonic()
     result = sink.apply(batch, level_of)
-    tell(TableApplied(str(sink.spec.called), counts_of(result), time.monotonic() - started, result.seconds))
+    tell(TableApplied(str(sink.spec.called), result.counts, time.monotonic() - started, result.seconds))
     return result
 
 

@@ -77,6 +77,7 @@ def choose(
         arrangement.source.take(pa.array([at for at, _ in wanted], pa.int64())),
         [(event.hub, event.partition) for _, event in wanted],
         [event.sequence_number for _, event in wanted],
+        len({event for _, event in wanted}),
         0,
     )
     return Choice(

@@ -14,7 +14,7 @@ from leasehold.sinks.base import Sink, SinkFeature
 from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.features import offered
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange, TableSpec
 
 P = TypeVar("P")
 
@@ -48,6 +48,27 @@ def table_of(rows: Sequence[Row], **other_columns: pa.Array) -> pa.Table:
             "ownerLevel": pa.array([row.level for row in rows], pa.int64()),
             **other_columns,
         }
+    )
+
+
+def one_row_each(
+    applied: int = 0,
+    replayed: int = 0,
+    refused_ranges: tuple[RefusedRange, ...] = (),
+    superseded: int = 0,
+    rejected: int = 0,
+    **more: Any,
+) -> BatchResult:
+    """The result of a batch of whose events each has one row, or none (`filtered`)."""
+    return BatchResult(
+        applied=applied,
+        superseded=superseded,
+        rejected=rejected,
+        used=applied + superseded + rejected,
+        refused=sum(one.rows for one in refused_ranges),
+        replayed=replayed,
+        refused_ranges=refused_ranges,
+        **more,
     )
 
 

@@ -21,7 +21,7 @@ from leasehold.sinks.base import Sink
 from leasehold.sinks.features import FORGETTING, REJECTED, STATES
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold_testkit.contracts.sinks.fixtures import (
     HUB,
     UPSERT,
@@ -29,6 +29,7 @@ from leasehold_testkit.contracts.sinks.fixtures import (
     SinkFixtures,
     asked,
     batch,
+    one_row_each,
     read,
     retried,
     table_of,
@@ -104,7 +105,7 @@ class StatesContract(SinkFixtures):
             beside.apply(batch(Row("d", 9, 3), ranges=[read(3, 4)]))
         computed = batch(Row("c", 3, 3), Row("a", 4, 4), ranges=[read(3, 5)])
         there = keeping.read_states(COLUMNS, [("a",), ("c",)])
-        assert keeping.apply(replace(computed, read_under={(HUB, "0"): before["0"]})) == BatchResult(outdated=True)
+        assert keeping.apply(replace(computed, read_under={(HUB, "0"): before["0"]})) == one_row_each(outdated=True)
         assert keeping.read_states(COLUMNS, [("a",), ("c",)]) == there
         now = keeping.watermarks(HUB)
         assert now["0"].sequence_number == (3 if what == "batch" else 2)
@@ -118,7 +119,7 @@ class StatesContract(SinkFixtures):
         open_table(UPSERT).raise_owner_levels(HUB, {"0": 2})
         late = replace(batch(Row("a", 2, 1), ranges=[read(1, 2)]), read_under={(HUB, "0"): before})
         result = keeping.apply(late)
-        assert (result.outdated, result.refused_rows) == (False, 1)
+        assert (result.outdated, result.refused) == (False, 1)
 
     def test_a_table_with_other_constraints_is_refused(self, keeping: Any, constrain: Callable[[], object]) -> None:
         keeping.apply(batch(Row("a", 1, 1)))
