@@ -38,18 +38,17 @@ from leasehold.stores.sql.tables import OWNERSHIP, PARTITION, PRESENCE
 _SOON = synchronous_commit("'off'")
 
 
-def _given(name: str, columns: Mapping[str, Kind]) -> str:
+def _given(word: str, name: str, columns: Mapping[str, Kind]) -> str:
     typed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
-    return f"FROM json_to_recordset(%({name})s::json) AS new({typed})"
+    return f"{word} json_to_recordset(%({name})s::json) AS new({typed})"
 
 
 def _locked(name: str, columns: Mapping[str, Kind]) -> str:
     same = " AND ".join(f"stored.{column} = new.{column}" for column in PARTITION)
     in_order = ", ".join(f'new.{column} COLLATE "C"' for column in PARTITION)
-    return (
-        f"FROM (WITH locked AS MATERIALIZED (SELECT new.* {_given(name, columns)} JOIN {OWNERSHIP} AS stored ON {same} "
-        f"WHERE stored.etag = new.expected ORDER BY {in_order} FOR UPDATE OF stored) SELECT * FROM locked) AS new"
-    )
+    found = f"SELECT new.* {_given('FROM', name, columns)} JOIN {OWNERSHIP} AS stored ON {same}"
+    locked = f"{found} WHERE stored.etag = new.expected ORDER BY {in_order} FOR UPDATE OF stored"
+    return f"FROM (WITH locked AS MATERIALIZED ({locked}) SELECT * FROM locked) AS new"
 
 
 def _epoch(column: str) -> str:

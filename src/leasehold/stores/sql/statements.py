@@ -44,7 +44,7 @@ class Words:
     """What the databases call differently.
 
     value     SQL of a record's value in a column
-    given     the FROM that such values of a step's records need; its `name` tells two steps apart
+    given     the FROM, or USING, that such values need, with the name by which a step calls its records
     locked    the same, where the records that are compared by their ETag are locked in this order
     written   the RETURNING of a statement that says which records were written, by these columns
     clock     the columns that say when a record was written, and SQL for what they are now
@@ -53,7 +53,7 @@ class Words:
     """
 
     value: Callable[[str], str]
-    given: Callable[[str, Mapping[str, Kind]], str]
+    given: Callable[[str, str, Mapping[str, Kind]], str]
     locked: Callable[[str, Mapping[str, Kind]], str]
     written: Callable[[str], str]
     clock: Mapping[str, str]
@@ -79,13 +79,13 @@ ON CONFLICT ({_names(PARTITION)}) DO UPDATE SET {", ".join(settings)}"""
 
 
 def _selected(name: str, columns: Mapping[str, Kind], words: Words) -> str:
-    return f"SELECT {', '.join(map(words.value, columns))} {words.given(name, columns)}"
+    return f"SELECT {', '.join(map(words.value, columns))} {words.given('FROM', name, columns)}"
 
 
 def _deletion(table: str, columns: Mapping[str, Kind], words: Words) -> str:
     """What removes the records of a step that are as they say."""
-    named = _selected("records", columns, words)
-    return f"DELETE FROM {table} WHERE ({_names(columns)}) IN ({named})"
+    same = " AND ".join(f"stored.{name} = {words.value(name)}" for name in columns)
+    return f"DELETE FROM {table} AS stored {words.given('USING', 'records', columns)} WHERE {same}"
 
 
 class Statements:
@@ -106,7 +106,7 @@ class Statements:
         self.claim_new = f"""
 INSERT INTO {OWNERSHIP} AS stored ({_names(PARTITION)}, {_names(OWNED)}, etag, {_names(clock)})
 SELECT {", ".join(map(value, [*PARTITION, *OWNED]))}, %(etag)s, {times}
-{words.given("new_records", {**PARTITION, **OWNED})} WHERE true
+{words.given("FROM", "new_records", {**PARTITION, **OWNED})} WHERE true
 ON CONFLICT DO NOTHING {said}
 """
 
@@ -124,7 +124,7 @@ WHERE {" AND ".join(conditions)} AND stored.etag = {value("expected")} {said}
         self.present = f"""
 INSERT INTO {PRESENCE} ({_names(OWNER)}, {_names(PRESENT)}, created, etag, {_names(clock)})
 SELECT {", ".join(map(value, [*OWNER, *PRESENT]))}, {clock["last_modified"]}, %(etag)s, {times}
-{words.given("presences", {**OWNER, **PRESENT})} WHERE true
+{words.given("FROM", "presences", {**OWNER, **PRESENT})} WHERE true
 ON CONFLICT ({_names(OWNER)}) DO UPDATE SET {", ".join([*_settings(PRESENT), *now])}
 """
         self.withdraw_presence = _deletion(PRESENCE, OWNER, words)

@@ -35,7 +35,7 @@ def _seconds(column: str) -> str:
 _STATEMENTS = Statements(
     Words(
         value=lambda column: f"%({column})s",  # a statement is run once for each record
-        given=lambda name, columns: "",
+        given=lambda word, name, columns: "",
         locked=lambda name, columns: "",
         written=lambda columns: "",  # the number of rows says it
         clock={"boot_id": "%(boot)s", "last_modified": "%(now)s"},
