@@ -215,8 +215,8 @@ class CheckpointStore(Protocol):
         its sequence number, offset and data stay and its level becomes the higher of the two. A returned level
         above the one given means that a later owner has been there already. What is returned is on disk.
 
-        A checkpoint that cannot be read is not returned, and stays as it is: no instance knows where to go on. It takes
-        a person, or an owner that is at work on the partition, to write another (`update_checkpoints`). Where another
+        A checkpoint that cannot be read is not returned, and its place stays: no instance knows where to go on. A store
+        raises its level where that can be read. It takes a person, or an owner that is at work on the partition, to write another (`update_checkpoints`). Where another
         program keeps a checkpoint from being written, by a lease on its blob, the store raises the others and leaves it
         out: the call may be made again.
         """
@@ -229,7 +229,7 @@ class CheckpointStore(Protocol):
         record's at the same level is refused with `CheckpointStepBack`; the same sequence number is accepted.
         A higher level may step back. A refused checkpoint changes nothing. What is accepted has the data that it
         comes with, or none. Data that not every store can keep is a `ConfigError`, before anything is done. A record
-        that cannot be read refuses nothing, and is replaced.
+        whose level cannot be read refuses nothing, and is replaced.
         """
         ...
 
