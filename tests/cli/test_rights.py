@@ -34,6 +34,7 @@ from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.stores import open_lease_store
 from leasehold.stores.postgres.schema import LEASES as LEASE_TABLES
 from leasehold.stores.postgres.schema import STORES as STORE_TABLES
+from leasehold_testkit.contracts.sinks.messages import apply_message, read_message
 from tests.few_rights import FewRights, few_rights
 from tests.sinks.events import E, batch
 from tests.stores.servers import PostgresServer
@@ -322,10 +323,10 @@ def test_a_queue_takes_no_other_rights(few: FewRights, tmp_path: Path) -> None:
         sink: Any = table
         sink.check_messages(state)
         name = MessageName("q", "7", 7, 1.0)
-        known = sink.read_message(state, ("a",), name)
+        known = read_message(sink, state, ("a",), name)
         change = MessageChange(name, ("a",), known.version, {"order_id": "a", "total": 1})
-        assert sink.apply_message(state, change, 1e9) is MessageOutcome.APPLIED
-        assert sink.read_message(state, ("a",), name).done
+        assert apply_message(sink, state, change, 1e9) is MessageOutcome.APPLIED
+        assert read_message(sink, state, ("a",), name).done
         assert sink.parked_messages.waiting() == {}
     leases = open_lease_store(few.url)
     session = leases.open_session("me", None)

@@ -216,9 +216,9 @@ class CheckpointStore(Protocol):
         above the one given means that a later owner has been there already. What is returned is on disk.
 
         A checkpoint that cannot be read is not returned, and its place stays: no instance knows where to go on. A store
-        raises its level where that can be read. It takes a person, or an owner that is at work on the partition, to write another (`update_checkpoints`). Where another
-        program keeps a checkpoint from being written, by a lease on its blob, the store raises the others and leaves it
-        out: the call may be made again.
+        raises its level where that can be read. It takes a person, or an owner that is at work on the partition, to
+        write another (`update_checkpoints`). Where another program keeps a checkpoint from being written, by a lease on
+        its blob, the store raises the others and leaves it out: the call may be made again.
         """
         ...
 
