@@ -134,6 +134,7 @@ def test_a_schema_that_is_named_like_the_user_is_trusted_where_the_table_names_i
     role, owner = f"user_{place.schema}", f"owner_{place.schema}"
     place.run(f"CREATE ROLE {role} LOGIN", f"CREATE ROLE {owner}", f"CREATE SCHEMA {role} AUTHORIZATION {owner}")
     place.run(f"GRANT USAGE, CREATE ON SCHEMA {role} TO {role}")
+    place.run(f'ALTER ROLE {role} SET search_path = "$user"')  # others leave tables of Leasehold in public
     url = place.server.replace("postgres:@", f"{role}@")
     try:
         with pytest.raises(UsageError, match="is named like this user"):
