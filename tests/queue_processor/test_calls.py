@@ -71,7 +71,7 @@ def observed(
     made = processor(at, folder, "one", before, leases=leases, delivery=QueueDelivery(workers=1, **settings))
     monkeypatch.setattr(work, "_TOGETHER", 3_600.0)  # a busy machine takes its time
     sink: Any = made._sink
-    for name in ("read_messages", "apply_messages"):
+    for name in ("read_messages", "apply"):
         monkeypatch.setattr(sink, name, counting(getattr(sink, name), calls))
     return made
 

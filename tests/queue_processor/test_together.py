@@ -20,6 +20,8 @@ from leasehold.processors.queues.messages_in_hand import HeldMessage
 from leasehold.queues import QueueMessage
 from leasehold.queues.locks import LockTrust
 from leasehold.sinks.beside.messages.contract import MessageChange
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
 from tests.queue_processor.accounts import logs, processor
@@ -28,6 +30,12 @@ from tests.queues.conftest import url
 from tests.waiting import until
 
 pytestmark = LEAVES_SOCKETS
+
+
+def changes_of(batch: Batch) -> Sequence[MessageChange]:
+    """What messages make of an entity."""
+    assert batch.messages is not None
+    return batch.messages.changes
 
 
 class Observed:
@@ -42,8 +50,8 @@ class Observed:
         delivery = QueueDelivery(**QUICK | {"workers": 1} | settings)
         self.made = processor(url(server), folder, "one", self._before, delivery=delivery)
         sink: Any = self.made._sink
-        self._apply = sink.apply_messages
-        monkeypatch.setattr(sink, "apply_messages", self.apply)
+        self._apply = sink.apply
+        monkeypatch.setattr(sink, "apply", self.apply)
 
     def _before(self, event: EntityEvent) -> None:
         if event.key == "gate":
@@ -54,10 +62,12 @@ class Observed:
         if n == self.fails and event.delivery == 1:
             raise ValueError("not yet")
 
-    def apply(self, schema: Any, changes: Sequence[MessageChange], remember: float) -> Any:
+    def apply(self, batch: Batch) -> BatchResult:
+        changes = changes_of(batch)
         if changes[0].key != ("gate",):
             self.together.append(len(changes))
-        return self._apply(schema, changes, remember)
+        result: BatchResult = self._apply(batch)
+        return result
 
     def run(self) -> list[int]:
         """What was applied to the entity."""
@@ -128,12 +138,12 @@ def test_what_the_table_does_not_hold_is_the_fault_of_its_message_alone(
     observed = Observed(server, tmp_path, monkeypatch, max_deliveries=1)
     apply = observed.apply
 
-    def applied(schema: Any, changes: Sequence[MessageChange], remember: float) -> Any:
-        if any("3" in (change.state or {}).get("log", "") for change in changes):
+    def applied(batch: Batch) -> BatchResult:
+        if any("3" in (change.state or {}).get("log", "") for change in changes_of(batch)):
             raise error
-        return apply(schema, changes, remember)
+        return apply(batch)
 
-    monkeypatch.setattr(observed.made._sink, "apply_messages", applied)
+    monkeypatch.setattr(observed.made._sink, "apply", applied)
     assert observed.run() == [1, 2, 4, 5]
     assert server.count("orders", dead=True) == 1
     assert observed.made.counts["dead_lettered"] == 1

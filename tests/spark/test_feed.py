@@ -218,6 +218,7 @@ def test_what_a_person_has_to_mend_is_no_bad_end_of_the_batch_that_it_ends(
     hub.send([Event(b"x")] * 12, partition="0")
     left: list[dict[str, str]] = []
     loop: Any = object.__new__(MicroBatches)
+    loop._totals = {}
     loop._engine, loop._told, loop._give_back = SimpleNamespace(share=share, leave=left.append), 0, None
     loop._jobs = SimpleNamespace(end=lambda: None)
     loop._current = SimpleNamespace(

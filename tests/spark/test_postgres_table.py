@@ -50,7 +50,16 @@ def test_rows_come_through_spark_and_the_commands_know_them(spark: SparkSession,
     ) == [
         (f"leasehold_{name}",)
         for name in (
-            *("cleared", "dropped", "entity", "message", "message_entity", "message_parked", "message_sent"),
+            *(
+                "cleared",
+                "dropped",
+                "entity",
+                "key_flights",
+                "message",
+                "message_entity",
+                "message_parked",
+                "message_sent",
+            ),
             *("outbox", "parked", "place", "skip", "table", "watermark"),
         )
     ]
