@@ -247,6 +247,7 @@ class EventsReceived(Measurement):
 @dataclass(frozen=True, slots=True)
 class BatchDone(Measurement):
     """A batch of `events` that were read is done; `counts` says what became of them, where one table has told.
+    With a handler it has also what was committed since the batch before: parked events, and a batch that failed midway.
 
     `seconds` has how long each phase took: `plan` (which ranges), `compute` (read, transform), `write` (the table's
     transaction) of the loop of `leasehold run`; `plan` and `body` (the caller's code) of `MicroBatches`, and of a

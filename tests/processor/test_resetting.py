@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from leasehold.errors import StoreUnavailable, UsageError
 from leasehold.model import EARLIEST, LATEST, OTHERS, Checkpoint, EventPosition, Ownership, Presence, stated_positions
 from leasehold.operations.resetting import Moved, reset_group
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.stores.base import PipelineBinding
+from leasehold.stores.base import PipelineBinding, UnendedReset
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.fleet import GROUP, Hub
 
@@ -219,3 +220,47 @@ def test_a_group_of_another_table_is_reset_as_a_whole(binding: PipelineBinding) 
     assert store.bind_pipeline(GROUP, binding) == PipelineBinding("p", "s")
     reset_group(hub, GROUP, store, store, sink, binding, to={"1": LATEST, OTHERS: EARLIEST}, expiration=30)
     assert store.bind_pipeline(GROUP, PipelineBinding("p", "s")) == binding
+
+
+def test_a_reset_of_one_fixed_share_that_did_not_end_is_ended_by_that_share_alone() -> None:
+    hub, store, sink = of_three()
+    binding = PipelineBinding("p", "s")
+    store.rebind_pipeline(GROUP, binding.resetting(UnendedReset("earliest", ("0", "1"))))
+
+    def reset_share(*share: str) -> list[Moved]:
+        given: Any = {"to": {OTHERS: EARLIEST}, "stated": "earliest", "own_share": lambda _: share}
+        return reset_group(hub, GROUP, store, store, sink, binding, expiration=30, **given)
+
+    with pytest.raises(UsageError, match="--to earliest of the partitions 0, 1 has begun and not ended"):
+        reset_share("2")
+    assert sink.marks == dict.fromkeys(hub.ends, Watermark(99, 1))
+    assert [move.partition for move in reset_share("0", "1")] == ["0", "1"]
+    assert store.pipeline_binding(GROUP) == binding
+
+
+@pytest.mark.parametrize("binding", [PipelineBinding("q", "s"), PipelineBinding("p", "another")])
+def test_a_part_that_is_reset_again_is_of_the_same_table(binding: PipelineBinding) -> None:
+    hub, store, sink = of_three()
+    begun = PipelineBinding("p", "s").resetting(UnendedReset("earliest"))
+    store.rebind_pipeline(GROUP, begun)
+    to = {"1": EARLIEST}
+    with pytest.raises(UsageError, match="set them too"):
+        reset_group(hub, GROUP, store, store, sink, binding, to=to, stated="earliest", expiration=30)
+    assert store.pipeline_binding(GROUP) == begun
+    same = PipelineBinding("p", "s")
+    assert len(reset_group(hub, GROUP, store, store, sink, same, to=to, stated="earliest", expiration=30)) == 1
+
+
+@pytest.mark.parametrize(
+    "sink", ["leasehold reset ", "leasehold reset [1]", 'leasehold reset {"to": 1}', "leasehold reset {"]
+)
+def test_a_mark_that_somebody_else_has_written_is_a_reset_that_did_not_end(sink: str) -> None:
+    bound = PipelineBinding("p", sink)
+    assert bound.reset == UnendedReset("sink")
+    assert bound.settled.sink == sink
+
+
+def test_the_mark_of_a_reset_keeps_what_it_is_of() -> None:
+    reset, binding = UnendedReset('{"1": 3}', ("0", "1")), PipelineBinding("p", "s")
+    begun = binding.resetting(reset)
+    assert (begun.reset, begun.settled, binding.reset) == (reset, binding, None)

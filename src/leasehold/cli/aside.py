@@ -157,9 +157,9 @@ def list_(request: Request, limit: int, output: Output) -> None:
                 reasons.append({**kind, "reason": group.reason, "count": group.number, **times})
             if len(found) == 1:
                 tables.append(_table(_camel(aside.kind), [entry.record for entry in survey.entries]))
-            for key, words, records in aside.beside():
+            for key, (noun, tail), records in aside.beside():
                 tables.append(_table(key, records))
-                said += [counted(len(records), words)] if records else []
+                said += [f"{counted(len(records), noun)} {tail}"] if records else []
         facts = {"where": asides[0].where, "totals": {_camel(aside.kind): survey.total for aside, survey in found}}
     counts = _table("reasons", reasons)
     output.show(Result("; ".join(said), facts, counts if reasons else None, tables if reasons else (counts, *tables)))

@@ -57,7 +57,7 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     """
     from leasehold.combinations import is_mixed
     from leasehold.hubs import open_hub
-    from leasehold.operations.asking_rights import check_rights
+    from leasehold.operations.asking_rights import check_reset_rights
     from leasehold.operations.resetting import reset_group
     from leasehold.operations.rights import uses_of
     from leasehold.pipeline_file import read_pipeline_file
@@ -75,7 +75,7 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
             error.add_note("Or sink, alone: where the table's own watermarks say that it is.")
             raise
     asks = [(url, use) for url, uses in uses_of(pipeline).items() for use in uses]
-    patiently(lambda: check_rights(asks, str(file), timeout=pipeline.ownership.settings().request_timeout), wait)
+    patiently(lambda: check_reset_rights(asks, str(file), timeout=pipeline.ownership.settings().request_timeout), wait)
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait, masked(pipeline.hub_url))
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
     stores = pipeline.open_stores(open_store, lambda: TablePlaces(sink, hub.identity))

@@ -165,7 +165,7 @@ def status(
         at, moment = clock.wall(), clock.monotonic()
         times = group.times(progress, at)
         bound = group.checkpoints.pipeline_binding(group.group)
-        reset = None if bound is None or bound.reset_to is None else reset_said(bound.reset_to, str(file))
+        reset = None if bound is None or bound.reset is None else reset_said(bound.reset, str(file))
         result = describe(pipeline.name, progress, times, aside.latest(), at, reset)
         return Looked(at, moment, progress, result, group.expiration)
 

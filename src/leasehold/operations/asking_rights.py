@@ -7,7 +7,7 @@ Makes and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leasehold.backends import masked
 from leasehold.database.rights import OWNER, Right, by_thing, grants
@@ -110,12 +110,18 @@ def notes_of(answer: UserRights) -> Iterator[str]:
             yield f"without {one.right} on {one.thing}, which {one.why}, Gone fails: {grants([one], answer.user)[0]}"
 
 
-def check_rights(uses: Sequence[tuple[str, Use]], file: str, *, timeout: float) -> None:
-    """Refuse to go on where a right is missing, with all that is missing. Raises `UsageError`, with nothing changed."""
+def check_reset_rights(uses: Sequence[tuple[str, Use]], file: str, *, timeout: float) -> None:
+    """Refuse a reset where a right is missing, with all that is missing. Raises `UsageError`, with nothing changed.
+
+    An entity table that was dropped, and the memory of its keys, are made again after the reset, and not before it.
+    """
     told = []
     for url, use in uses:
         if has_rights(url):
-            told += [f"{said}. {remedy}" for said, remedy in said_of(asked_for(url, use, timeout=timeout), file)]
+            answer = asked_for(url, use, timeout=timeout)
+            later = () if use.table is None else (use.table.spec.name, use.table.spec.memory)
+            answer = replace(answer, absent=tuple(name for name in answer.absent if name not in later))
+            told += [f"{said}. {remedy}" for said, remedy in said_of(answer, file)]
     if told:
         raise UsageError("nothing was changed: " + "; ".join(dict.fromkeys(told)))
 

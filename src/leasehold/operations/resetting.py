@@ -58,7 +58,7 @@ from leasehold.operations.progress import GroupProgress, PartitionProgress, grou
 from leasehold.printable import excerpt
 from leasehold.sinks.base import Watermarked
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding
+from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding, UnendedReset
 from leasehold.stores.stand_ins import NoCheckpoints
 
 _NAME_ALL = """set them too, for example by --to '{"0": 17, "*": "earliest"}'"""
@@ -109,9 +109,12 @@ def reset_group(
     to = None if to is None else _by_partition(to, progress)
     rows = [row for row in progress.partitions if to is None or row.partition in to]
     is_part = len(rows) < len(progress.partitions)
+    share = [row.partition for row in progress.partitions]
+    reset = UnendedReset(stated, tuple(share if len(share) < len(hub.partition_ids()) else ()))
     if is_part:
         _check_started(progress, checkpoints)
-        _check_bound(checkpoints.bind_pipeline(group, binding), binding, stated)
+    if is_part or reset.share:
+        _check_bound(checkpoints.bind_pipeline(group, binding), binding, reset, is_part=is_part)
     asked = None if to is None else {partition: hub.resolve(partition, at) for partition, at in to.items()}
     owner = str(OwnerId("reset"))
     claimed: list[Ownership] = []
@@ -127,7 +130,7 @@ def reset_group(
         moves = [Moved(row.partition, row.checkpoint, targets[row.partition]) for row in rows]
         places = {move.partition: Watermark(move.after - 1, levels[move.partition], whole=True) for move in moves}
         sink.check_watermarks(hub.identity, places, is_part=is_part)
-        checkpoints.rebind_pipeline(group, binding.resetting(stated))
+        checkpoints.rebind_pipeline(group, binding.resetting(reset))
         refused = checkpoints.update_checkpoints(
             [_checkpoint(hub, group, partition, mark) for partition, mark in places.items()]
         )
@@ -181,14 +184,15 @@ def _check_started(progress: GroupProgress, checkpoints: CheckpointStore) -> Non
         )
 
 
-def _check_bound(bound: PipelineBinding, binding: PipelineBinding, stated: str) -> None:
+def _check_bound(bound: PipelineBinding, binding: PipelineBinding, reset: UnendedReset, *, is_part: bool) -> None:
     """Refuse to set some partitions of a group whose others are where another table has come to, or another reset."""
-    if bound.reset_to is not None and bound.reset_to != stated:
+    if bound.reset is not None and (bound.reset.share != reset.share if not is_part else bound.reset != reset):
+        of = f" of the partitions {', '.join(bound.reset.share)}" if bound.reset.share else ""
         raise UsageError(
-            f"a reset --to {bound.reset_to} has begun and not ended. Nothing was changed: run that again first, or "
+            f"a reset --to {bound.reset.to}{of} has begun and not ended. Nothing was changed: run that again first, or "
             "set all partitions"
         )
-    if bound.reset_to is None and bound != binding:
+    if is_part and bound.settled != binding:
         another = f"the pipeline {bound.pipeline!r}" if bound.pipeline != binding.pipeline else "another table"
         raise UsageError(
             f"the group is tied to {another}, and this one has nothing of the partitions that were to stay. Nothing "

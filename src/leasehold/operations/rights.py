@@ -162,7 +162,8 @@ def _of_table(use: TableUse, place: DatabaseState) -> Iterator[Right]:
     for right in ("SELECT", "INSERT", *(("UPDATE",) if spec.keys else ()), *(("DELETE",) if use.deletes else ())):
         yield Right(own, right, "is the entity table")
     yield from _on(where, shared_tables(), ALL)
-    yield from _on(where, _own(use), ALL, "is kept beside the entity table")
+    left = () if use.deduplicated or spec.identities not in place.there else (spec.identities,)  # a reset empties it
+    yield from _on(where, (*_own(use), *left), ALL, "is kept beside the entity table")
     yield from _around(place, (where, spec.name))
     for name in use.related:
         called = TableName.parse(name, "related")

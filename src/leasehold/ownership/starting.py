@@ -19,7 +19,7 @@ from typing import Protocol
 from leasehold.errors import AlreadyInUse, EventsMissing, OwnerLevelWentBack, UsageError
 from leasehold.model import Checkpoint, ConsumerGroup
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.stores.base import CheckpointStore, PipelineBinding
+from leasehold.stores.base import CheckpointStore, PipelineBinding, UnendedReset
 
 
 class KnowsWatermarks(Protocol):
@@ -90,17 +90,19 @@ def check_binding(
 
 def check_reset(bound: PipelineBinding | None, file: str) -> None:
     """Refuse a group of which a reset has moved a part alone. Raises `UsageError`."""
-    if bound is not None and bound.reset_to is not None:
-        raise UsageError(
-            f"{reset_said(bound.reset_to, file)}; or, to go on where the table is: leasehold reset {file} --to sink"
-        )
+    if bound is not None and (reset := bound.reset) is not None:
+        other = "" if reset.share else f"; or, to go on where the table is: leasehold reset {file} --to sink"
+        raise UsageError(f"{reset_said(reset, file)}{other}")
 
 
-def reset_said(to: str, file: str) -> str:
-    """What is said of a reset to this position that did not end, and what to run."""
+def reset_said(reset: UnendedReset, file: str) -> str:
+    """What is said of a reset that did not end, and what to run."""
+    of, by = "", file
+    if reset.share:
+        of, by = f" of the partitions {', '.join(reset.share)}", "FILE, which has this fixed share,"
     return (
-        f"a reset --to {to} has begun and not ended, so checkpoints and table may not agree. Run it again: "
-        f"leasehold reset {file} --to {shlex.quote(to)}"
+        f"a reset --to {reset.to}{of} has begun and not ended, so checkpoints and table may not agree. Run it again: "
+        f"leasehold reset {by} --to {shlex.quote(reset.to)}"
     )
 
 

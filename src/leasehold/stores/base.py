@@ -7,6 +7,7 @@ have happened, and the caller finds out by listing. No method waits longer than 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -173,28 +174,55 @@ class OwnershipStore(Protocol):
         ...
 
 
-RESETTING = "leasehold reset --to "
+RESETTING = "leasehold reset "
+
+
+@dataclass(frozen=True, slots=True)
+class UnendedReset:
+    """A reset that has begun and has not ended: where to, as it was stated, and for which fixed share of partitions.
+
+    Without `share` it is of all partitions of the hub.
+    """
+
+    to: str
+    share: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineBinding:
     """Which pipeline a consumer group belongs to: the pipeline's name, and the identity of its sink.
 
-    While a reset moves the group's places, `RESETTING` and the position that it was asked for stand in place of the
-    sink: a reset that did not end is seen by the next start.
+    While a reset moves the group's places, `RESETTING` stands before the sink, with what was asked for: a reset that
+    did not end is seen by the next start.
     """
 
     pipeline: str
     sink: str
 
     @property
-    def reset_to(self) -> str | None:
-        """The position of a reset that has begun and has not ended, as it was stated; None where there is none."""
-        return self.sink.removeprefix(RESETTING) if self.sink.startswith(RESETTING) else None
+    def reset(self) -> UnendedReset | None:
+        """The reset that has begun and has not ended; None where there is none."""
+        return self._parts[1]
 
-    def resetting(self, to: str) -> PipelineBinding:
-        """The binding for as long as a reset to this position is under way."""
-        return PipelineBinding(self.pipeline, f"{RESETTING}{to}")
+    @property
+    def settled(self) -> PipelineBinding:
+        """The binding without a reset that has begun."""
+        return PipelineBinding(self.pipeline, self._parts[0])
+
+    def resetting(self, reset: UnendedReset) -> PipelineBinding:
+        """The binding for as long as this reset is under way."""
+        said = json.dumps({"to": reset.to, "share": reset.share, "sink": self.sink})
+        return PipelineBinding(self.pipeline, f"{RESETTING}{said}")
+
+    @property
+    def _parts(self) -> tuple[str, UnendedReset | None]:
+        if not self.sink.startswith(RESETTING):
+            return self.sink, None
+        try:
+            said = json.loads(self.sink.removeprefix(RESETTING))
+            return str(said["sink"]), UnendedReset(str(said["to"]), tuple(map(str, said["share"])))
+        except (ValueError, TypeError, KeyError):  # somebody else has written that
+            return self.sink, UnendedReset("sink")
 
 
 @runtime_checkable
@@ -216,9 +244,9 @@ class CheckpointStore(Protocol):
         above the one given means that a later owner has been there already. What is returned is on disk.
 
         A checkpoint that cannot be read is not returned, and its place stays: no instance knows where to go on. A store
-        raises its level where that can be read. It takes a person, or an owner that is at work on the partition, to
-        write another (`update_checkpoints`). Where another program keeps a checkpoint from being written, by a lease on
-        its blob, the store raises the others and leaves it out: the call may be made again.
+        raises its level where level and sequence number can be read. It takes a person, or an owner that is at work on
+        the partition, to write another (`update_checkpoints`). Where another program keeps a checkpoint from being
+        written, by a lease on its blob, the store raises the others and leaves it out: the call may be made again.
         """
         ...
 
@@ -229,7 +257,7 @@ class CheckpointStore(Protocol):
         record's at the same level is refused with `CheckpointStepBack`; the same sequence number is accepted.
         A higher level may step back. A refused checkpoint changes nothing. What is accepted has the data that it
         comes with, or none. Data that not every store can keep is a `ConfigError`, before anything is done. A record
-        whose level cannot be read refuses nothing, and is replaced.
+        whose level or sequence number cannot be read refuses nothing, and is replaced.
         """
         ...
 

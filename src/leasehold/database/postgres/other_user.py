@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg import conninfo
 
+from leasehold.backends import masked
 from leasehold.database.postgres.azure_token import without_auth
 from leasehold.database.postgres.connections import Connection, Connections
 from leasehold.database.postgres.session_settings import split_options
@@ -46,8 +47,12 @@ def user_of(url: str) -> str:
 def acting_as(url: str, user: str, role: str, timeout: float) -> str:
     """The URL by which `user` is led to where `role`, by the URL itself, is. Raises `UsageError`."""
     own, rest = split_options(_option(url, "options") or os.environ.get("PGOPTIONS", ""))
+    if rest:
+        raise UsageError(
+            f"{masked(url)}: its options cannot be kept for another user. Write each of them as -c NAME=VALUE"
+        )
     other = _with_user(url, user, own)
-    if "search_path" not in own and not rest:
+    if "search_path" not in own:
         own["search_path"] = _asked(other, role, timeout)
     own["search_path"] = own["search_path"].replace('"$user"', _quoted(role)).replace("$user", _quoted(role))
     return _with_user(url, user, own)

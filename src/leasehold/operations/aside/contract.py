@@ -137,8 +137,9 @@ class Aside(ABC):
     def _about(self, key: Sequence[str]) -> Callable[[Entry], bool]:
         """What says whether an entry is about the entity of this key. Raises `ConfigError`."""
 
-    def beside(self) -> Iterable[tuple[str, str, Sequence[Mapping[str, object]]]]:
-        """Records of what belongs to the kind and is not set aside: their name in JSON, what they are, and they."""
+    def beside(self) -> Iterable[tuple[str, tuple[str, str], Sequence[Mapping[str, object]]]]:
+        """Records of what belongs to the kind and is not set aside: their name in JSON, what one is (a noun, and what
+        is said behind it), and they."""
         return ()
 
     def refusal(self, entry: Entry, body: bytes | None) -> str | None:

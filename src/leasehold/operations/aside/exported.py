@@ -102,6 +102,7 @@ def _line(kind: str, fields: Sequence[str], text: str) -> tuple[Name, ExportedLi
     for field in (*fields, "body", "bodyEncoding"):
         if field not in record or not isinstance(record[field], str | int | None):
             raise ValueError(f"{field} is missing, or neither a text nor a number")
+        str(record[field]).encode()  # half a surrogate pair is no text that a database can be asked for
     number = record.get("sequenceNumber", record.get("number"))
     if type(number) is not int:
         raise ValueError("its number is no whole number")

@@ -69,6 +69,8 @@ def opened(
     pipeline, sink = opened_table(Path(target), settings)
     close.callback(sink.close)
     kinds = [name for name, feature in FEATURES.items() if offered(sink, feature)] if kind is None else [kind]
+    if not kinds:
+        raise UsageError(f"the table {sink.spec.called} is in a {type(sink).__name__}, which keeps nothing aside")
     return [_of_table(name, pipeline, sink, transform) for name in kinds]
 
 

@@ -54,23 +54,22 @@ class ParkedAside(Aside):
         values = parse_key(spec, key)
         return lambda entry: [str(value) for value in entry.kept.event.key] == [values[name] for name in spec.keys]
 
-    def beside(self) -> Iterator[tuple[str, str, Sequence[Mapping[str, object]]]]:
+    def beside(self) -> Iterator[tuple[str, tuple[str, str], Sequence[Mapping[str, object]]]]:
         """How many messages of which queue are parked, and since when: their processors try them."""
         keeps = offered(self._sink, MESSAGES)
         waiting = {} if keeps is None else keeps.parked_messages.waiting()
         records = [{"queue": name, "messages": of[0], "oldest": utc(of[1])} for name, of in waiting.items()]
-        yield "queues", "queue with parked message", records
+        yield "queues", ("queue", "with parked messages"), records
 
     def retry(self, choice: EntryFilter, file: ExportedFile | None, say: Callable[[int], object]) -> Done:
         """Let all events be tried at once; those without an owner are tried here, if the handler is at hand."""
         left: list[Left] = []
-        identity, count, owned = self._hub(), 0, 0
+        identity, count = self._hub(), 0
         others: list[EventId] = []
         for some in pieces(self.taken(choice, file, left)):
             events: list[EventId] = [entry.kept.id for entry in some]
             gone = [] if identity is None else [event for event in events if event.hub != identity]
             count += self._parked.hurry_parked(events)
-            owned += len(events) - len(gone)
             others += gone
         counts = {"retried": count}
         if others and (self._pipeline.sink.handler is None or is_transformed(self._pipeline)):

@@ -118,13 +118,13 @@ class RejectedAside(Aside):
             groups.add(one.reason, seconds_of(one.first), seconds_of(one.last), one.rows)
         return Survey(groups.total, list(groups), [entry_of(row) for row in self._rows.rows(choice.selection, limit)])
 
-    def beside(self) -> Iterator[tuple[str, str, Sequence[Mapping[str, object]]]]:
+    def beside(self) -> Iterator[tuple[str, tuple[str, str], Sequence[Mapping[str, object]]]]:
         """The events that a person has noted to be skipped, and that no batch has come to yet."""
         skips = offered(self._sink, SKIPPING)
         notes = () if skips is None else skips.skip_notes()
         yield (
             "toSkip",
-            "event to be skipped",
+            ("event", "to be skipped"),
             [
                 {
                     **dict(zip(("hub", "partition", "sequenceNumber"), note.event, strict=True)),

@@ -84,7 +84,7 @@ class OpenBatch:
     judged      refused ranges that are known to be zombies'; None: nobody can be asked
     each_row    whether rows have to be written one after the other
     wall        the time now, in seconds since 1970
-    now         the time once the locks are held
+    now         the time once the watermarks are locked
     stored      the watermarks from before the batch, of all partitions of its hubs
     plan        what the fence lets through, with the watermarks that the batch leaves
     kept        the rows that are to be written
@@ -120,5 +120,6 @@ class OpenBatch:
         return self.sink.spec
 
     def lock_taken(self) -> None:
-        """Note the time at which the locks are held: it is not before what was committed meanwhile."""
+        """Note the time at which the watermarks are locked: it is not before what was committed meanwhile. A batch of
+        messages has none, and notes it before it locks the entity."""
         self.now = self.wall()

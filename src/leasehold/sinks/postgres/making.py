@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from leasehold.sinks.beside import record
 from leasehold.sinks.beside.tables import ALL_SHARED
 from leasehold.sinks.postgres import identities, memory, rejected_table
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
@@ -21,8 +22,12 @@ def statements(session: PostgresSession, schema: pa.Schema | None, *, duplicates
     """What makes that which is missing; with `duplicates` also the memory of what producers have sent.
 
     Without `schema`, and with no table there, what belongs to the table alone is left out: its keys have no types yet.
+    Raises `SinkError` where the table, or the memory of its keys, was there and was dropped: by its watermarks nothing
+    is missing.
     """
     spec, names = session.spec, session.names
+    if session.there(record.TABLE):
+        record.check_still_there(session)
     made = [one for table in ALL_SHARED if not session.there(table.name) for one in table.in_postgres(names.of)]
     if kind_of_relation(session, spec.name) is not None:
         its = relation(session, spec.name)
@@ -39,4 +44,6 @@ def statements(session: PostgresSession, schema: pa.Schema | None, *, duplicates
         del beside[spec.identities]
     if spec.memory and len(types) == len(spec.keys):
         beside[spec.memory] = [memory.statement(names, types)]
+    if spec.memory in beside and session.there(spec.memory):
+        made += memory.made_anew(session, types)
     return made + [one for name, its in beside.items() if not session.there(name) for one in its]

@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 
 from leasehold.database.statements import unsent
+from leasehold.errors import UsageError
 from leasehold.sinks.postgres import own_values
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import relation
@@ -43,20 +44,31 @@ def make(session: PostgresSession, layout: Layout) -> None:
 
 def fit(session: PostgresSession, layout: Layout) -> None:
     """Make the table anew where it is empty and its keys are of other types: the entity table was dropped, and is made
-    of other columns now. Whoever does not own it leaves it as it is."""
-    memory = session.spec.memory or ""
-    had = {column.name: column.declared for column in relation(session, memory).columns}
+    of other columns now. Raises `UsageError` for a user who does not own it."""
     declared = {column.name: column.declared for column in layout.relation.columns}
     types = [declared[key.name] for key in layout.key_targets]
+    if not made_anew(session, types):
+        return
+    memory = unsent(session.names.memory)
+    owned = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%(it)s)"
+    if not session.one(owned, it=memory):
+        raise UsageError(
+            f"the table {memory} is empty, its keys are of other types than those of {session.spec.called}, and this "
+            "user does not own it. Run leasehold init PIPELINE.toml --as its owner, which makes it anew"
+        )
+    session.run(f"LOCK TABLE {session.names.memory} IN ACCESS EXCLUSIVE MODE")
+    for one in made_anew(session, types):  # a batch that was not committed yet may have filled it
+        session.run(one)
+
+
+def made_anew(session: PostgresSession, types: Sequence[str]) -> list[str]:
+    """What makes the table, which is there, of keys of these types: nothing where it has them, or is not empty."""
+    had = {column.name: column.declared for column in relation(session, session.spec.memory or "").columns}
     if [had.get(name) for name in session.names.key_columns] == types:
-        return
-    if session.one(f"SELECT EXISTS (SELECT 1 FROM {session.names.memory})") or not session.one(
-        "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%(it)s)",
-        it=unsent(session.names.memory),
-    ):
-        return
-    session.run(f"DROP TABLE {session.names.memory}")
-    session.run(statement(session.names, types))
+        return []
+    if session.one(f"SELECT EXISTS (SELECT 1 FROM {session.names.memory})"):
+        return []
+    return [f"DROP TABLE {session.names.memory}", statement(session.names, types)]
 
 
 def statement(names: Names, types: Sequence[str]) -> str:

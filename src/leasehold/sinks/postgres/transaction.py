@@ -169,7 +169,7 @@ class PostgresTransaction(ChangesBeside):
         self.added += layout.added
         if spec.memory and kind_of_relation(session, spec.memory) is None:
             memory.make(session, layout)
-        elif spec.memory:
+        elif spec.memory and not only_look:
             memory.fit(session, layout)
         rejected_table.make_or_check(session, there=kind_of_relation(session, spec.rejected) is not None)
         record.note_made(session, is_new=True)

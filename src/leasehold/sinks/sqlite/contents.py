@@ -56,6 +56,15 @@ def is_in_file(path: Path, spec: TableSpec, timeout: float) -> bool:
         return SqliteSession(connection, spec).there(spec.name)
 
 
+def check_not_dropped(path: Path, spec: TableSpec, timeout: float) -> None:
+    """Refuse a table, or a memory of its keys, that was there and was dropped. Raises `SinkError`."""
+    if path.exists():
+        with _reading(path, spec, timeout) as connection:
+            session = SqliteSession(connection, spec)
+            if session.there(record.TABLE):
+                record.check_still_there(session)
+
+
 @contextmanager
 def _reading(path: Path, spec: TableSpec, timeout: float) -> Iterator[sqlite3.Connection]:
     file = DatabaseFile(

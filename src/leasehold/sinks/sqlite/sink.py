@@ -31,6 +31,7 @@ from leasehold.database.sqlite import DatabaseFile, primary_code
 from leasehold.database.statements import quoted
 from leasehold.errors import SinkError, SinkUnavailable, Verdict
 from leasehold.sinks.base import Compared, Sink, TableContents
+from leasehold.sinks.beside import record
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
@@ -44,7 +45,13 @@ from leasehold.sinks.sqlite import (
     related,
     states,
 )
-from leasehold.sinks.sqlite.contents import contents_of_file, identity_in_file, is_in_file, set_aside_in_file
+from leasehold.sinks.sqlite.contents import (
+    check_not_dropped,
+    contents_of_file,
+    identity_in_file,
+    is_in_file,
+    set_aside_in_file,
+)
 from leasehold.sinks.sqlite.schema_look import compare
 from leasehold.sinks.sqlite.session import SqliteSession, prepare
 from leasehold.sinks.sqlite.shape import exists
@@ -106,11 +113,14 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
 
     def table_statements(self, schema: pa.Schema | None, *, duplicates: bool = False) -> tuple[str, ...]:
         """See `MakesTables`."""
+        with self._explained(), self._inner():
+            check_not_dropped(self._path, self.spec, self._timeout)
         return making.statements(self.spec, schema, duplicates=duplicates)
 
     def make_tables(self, schema: pa.Schema | None = None, *, duplicates: bool = False) -> bool:
         """See `MakesTables`."""
         with self._explained(), self._file.writing() as connection, self._inner():
+            record.check_still_there(SqliteSession(connection, self.spec))
             before = list(connection.execute("PRAGMA schema_version"))
             for statement in making.statements(self.spec, schema, duplicates=duplicates):
                 connection.execute(statement)
