@@ -62,6 +62,7 @@ _STATEMENTS = Statements(
         locked=_locked,
         written=lambda columns: f"RETURNING {columns}",
         clock={"last_modified": "clock_timestamp()"},
+        began="statement_timestamp()",
         seconds=_epoch,
         whole=lambda column, least: f"{column} >= {least}",
     )

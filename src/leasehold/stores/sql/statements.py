@@ -48,6 +48,7 @@ class Words:
     locked    the same, where the records that are compared by their ETag are locked in this order
     written   the RETURNING of a statement that says which records were written, by these columns
     clock     the columns that say when a record was written, and SQL for what they are now
+    began     SQL for the time at which a statement began, which is one time wherever it stands in the statement
     seconds   SQL for a column's time in seconds of the clock
     whole     SQL for whether a stored number is a whole one, this or more
     """
@@ -57,6 +58,7 @@ class Words:
     locked: Callable[[str, Mapping[str, Kind]], str]
     written: Callable[[str], str]
     clock: Mapping[str, str]
+    began: str
     seconds: Callable[[str], str]
     whole: Callable[[str, int], str]
 
@@ -96,6 +98,7 @@ class Statements:
         value, written = words.value, words.written
         now = ["etag = %(etag)s", *(f"{name} = {time}" for name, time in clock.items())]
         times = ", ".join(clock.values())
+        began = ", ".join(words.began if name == "last_modified" else time for name, time in clock.items())
         self.listed = {
             table: ", ".join(words.seconds(name) if name in ("created", "last_modified") else name for name in columns)
             for table, columns in _LISTED.items()
@@ -123,7 +126,7 @@ WHERE {" AND ".join(conditions)} AND stored.etag = {value("expected")} {said}
         self.renew = known("owner_id", "owner_level")
         self.present = f"""
 INSERT INTO {PRESENCE} ({_names(OWNER)}, {_names(PRESENT)}, created, etag, {_names(clock)})
-SELECT {", ".join(map(value, [*OWNER, *PRESENT]))}, {clock["last_modified"]}, %(etag)s, {times}
+SELECT {", ".join(map(value, [*OWNER, *PRESENT]))}, {words.began}, %(etag)s, {began}
 {words.given("FROM", "presences", {**OWNER, **PRESENT})} WHERE true
 ON CONFLICT ({_names(OWNER)}) DO UPDATE SET {", ".join([*_settings(PRESENT), *now])}
 """

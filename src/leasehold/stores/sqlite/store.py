@@ -39,6 +39,7 @@ _STATEMENTS = Statements(
         locked=lambda name, columns: "",
         written=lambda columns: "",  # the number of rows says it
         clock={"boot_id": "%(boot)s", "last_modified": "%(now)s"},
+        began="%(now)s",
         seconds=_seconds,
         whole=lambda column, least: f"typeof({column}) = 'integer' AND {column} >= {least}",
     )
