@@ -89,7 +89,9 @@ def _fill(
                 *("sequenceNumber", "ownerLevel", "enqueuedTime"),
             )
             orders.apply(batch, rows if sql else None)
-        print("said", name, orders.totals.used - orders.totals.rejected, orders.totals.rejected)
+        done = orders.totals  # what ends beside a call that hangs is parked, and tried again
+        rejected = done.rejected + done.retried_rejected
+        print("said", name, done.used + done.retried - rejected, rejected)
 
 
 def _wait(spark: SparkSession, folder: Path) -> None:

@@ -23,7 +23,7 @@ from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.transactions import Found, Outcome, TableTransaction, WriteState
 
-_NOTHING = Kept(pa.array([], pa.int64()), [], [], 0, 0)
+_NOTHING = Kept(pa.nulls(0, pa.int64()), [], [], 0, 0)  # an array of Python's values would import pandas
 
 
 class BatchKind(StrEnum):

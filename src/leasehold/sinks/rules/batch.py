@@ -231,7 +231,7 @@ class Kept:
         )
 
 
-NO_ROWS = Arrangement(pa.array([], pa.uint64()), (), ())
+NO_ROWS = Arrangement(pa.nulls(0, pa.uint64()), (), ())  # an array of Python's values would import pandas
 """The arrangement of a batch without rows."""
 
 
