@@ -111,6 +111,18 @@ def test_rows_are_dropped_with_a_reason_that_is_kept(place: Path) -> None:
     assert "a test" in invoke(place, "dropped").stdout
 
 
+def test_all_rows_of_an_event_are_meant_however_many_they_are(place: Path) -> None:
+    count = 2_500
+    sink = SqliteSink(place / "entities.db", TableSpec(name="flights", pipeline="flights", keys=("id",)))
+    fence = {"hub": ["h"] * count, "partition": ["4"] * count}
+    numbers = {"sequenceNumber": pa.array([7] * count, pa.int64()), "ownerLevel": pa.array([1] * count, pa.int64())}
+    rejected = pa.table({**fence, **numbers, "body": [b"?"] * count, "reason": ["not JSON"] * count})
+    none = pa.table({name: rejected[name] for name in ("hub", "partition", "sequenceNumber", "ownerLevel")}).slice(0, 0)
+    sink.apply(Batch(none.add_column(0, "id", pa.array([], pa.string())), rejected))
+    sink.close()
+    assert "2,500 rejected rows dropped" in invoke(place, "drop", "--event", "4:7", "--because", "a test").stdout
+
+
 def test_a_table_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> None:
     (tmp_path / "flights.toml").write_text(PIPELINE)
     for words in (("",), ("dropped",), ("drop", "--all", "--because", "old")):

@@ -20,6 +20,7 @@ from leasehold.sinks.rules.fence import Watermark
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.options import parse_options
 from leasehold.spark.stream.live import LiveStream
+from leasehold.store_choice import Stores
 from leasehold.stores.base import PipelineBinding, StoreFeatures
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.server_clock import brought_back
@@ -199,9 +200,8 @@ def test_nobody_takes_what_a_reset_has_claimed() -> None:
 
     sink = Sink()
     binding = PipelineBinding("p", "s")
-    reset_group(
-        scene.hub, GROUP, scene.ownership, scene.checkpoints, sink, binding, to={OTHERS: EARLIEST}, expiration=30
-    )
+    stores = Stores(scene.ownership, scene.checkpoints)
+    reset_group(scene.hub, GROUP, stores, sink, binding, to={OTHERS: EARLIEST}, expiration=30)
     assert {one.sequence_number for one in scene.progress().values()} == {-1}
 
 

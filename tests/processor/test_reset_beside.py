@@ -20,6 +20,7 @@ from leasehold.operations.resetting import Moved, reset_group
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold.store_choice import Stores
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.memory.store import MemoryStore
 from leasehold.stores.sqlite.store import SqliteStore
@@ -92,7 +93,7 @@ def reset(store: Any, table: Any, to: EventPosition | None) -> list[Moved]:
     hub = Hub(1)
     hub.ends["0"] = END
     everywhere = None if to is None else {OTHERS: to}
-    return reset_group(hub, GROUP, store, store, table, PipelineBinding("p", "s"), to=everywhere, expiration=30)
+    return reset_group(hub, GROUP, Stores(store, store), table, PipelineBinding("p", "s"), to=everywhere, expiration=30)
 
 
 def rows(path: Path) -> list[int]:
@@ -304,7 +305,9 @@ def test_a_reset_beside_a_stopped_process(tmp_path: Path, where: str) -> None:
 
         def to_sink(table: SqliteSink = table) -> list[Moved]:
             binding = PipelineBinding("p", "s")
-            return reset_group(hub, group, store, store, table, binding, to=None, expiration=0.2)  # expires: awaited
+            return reset_group(
+                hub, group, Stores(store, store), table, binding, to=None, expiration=0.2
+            )  # expires: awaited
 
         if where == "amid":
             impatient = sink(tmp_path / "table.db", "append", timeout=0.5)  # impatient: it is locked for good

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from random import Random
 
 import pytest
 
@@ -12,8 +12,11 @@ from leasehold.errors import StoreUnavailable, UsageError
 from leasehold.model import EARLIEST, LATEST, OTHERS, Checkpoint, EventPosition, Ownership, Presence, stated_positions
 from leasehold.operations.resetting import Moved, reset_group
 from leasehold.sinks.rules.fence import Watermark
+from leasehold.store_choice import Stores
 from leasehold.stores.base import PipelineBinding, UnendedReset
 from leasehold.stores.memory.store import MemoryStore
+from leasehold.stores.stand_ins import FixedShare
+from leasehold_testkit.clock import ManualClock
 from tests.processor.fleet import GROUP, Hub
 
 
@@ -41,6 +44,12 @@ class Sink:
         self.marks.update(marks)
 
 
+def shared(store: MemoryStore, *partitions: str) -> Stores:
+    """The store, for an instance with a fixed share of these partitions."""
+    share = FixedShare(partitions, lambda error, partition: None, clock=ManualClock(), rng=Random(1))
+    return Stores(store, store, share)
+
+
 def reset(
     store: MemoryStore, sink: Sink, to: EventPosition | None = EARLIEST, begin: int = 0, end: int = 100
 ) -> list[Moved]:
@@ -48,7 +57,7 @@ def reset(
     hub.begins["0"], hub.ends["0"] = begin, end
     binding = PipelineBinding("p", "s")
     everywhere = None if to is None else {OTHERS: to}
-    return reset_group(hub, GROUP, store, store, sink, binding, to=everywhere, expiration=30)
+    return reset_group(hub, GROUP, Stores(store, store), sink, binding, to=everywhere, expiration=30)
 
 
 def worked_on() -> MemoryStore:
@@ -136,7 +145,7 @@ def test_a_partition_that_there_is_not_is_refused() -> None:
     hub = Hub(1)
     to = {"77": EARLIEST, OTHERS: EARLIEST}
     with pytest.raises(UsageError, match="the hub has no partition 77; its partitions are 0"):
-        reset_group(hub, GROUP, store, store, sink, PipelineBinding("p", "s"), to=to, expiration=30)
+        reset_group(hub, GROUP, Stores(store, store), sink, PipelineBinding("p", "s"), to=to, expiration=30)
     assert store.list_checkpoints(GROUP) == [Checkpoint(GROUP, "0", 99, 1)]
 
 
@@ -167,7 +176,7 @@ def test_what_is_not_named_stays(stated: str, places: dict[str, int]) -> None:
     hub, store, sink = of_three()
     records = {record.partition: record for record in store.list_ownership(GROUP).records}
     to = stated_positions(stated)
-    moved = reset_group(hub, GROUP, store, store, sink, PipelineBinding("p", "s"), to=to, expiration=30)
+    moved = reset_group(hub, GROUP, Stores(store, store), sink, PipelineBinding("p", "s"), to=to, expiration=30)
     assert moved == [Moved(partition, 100, after) for partition, after in places.items()]
     expected = {p: Watermark(places[p] - 1, 3, whole=True) if p in places else Watermark(99, 1) for p in hub.ends}
     assert sink.marks == expected
@@ -182,15 +191,14 @@ def test_what_is_not_named_stays(stated: str, places: dict[str, int]) -> None:
 def test_a_reset_that_names_nothing_is_refused() -> None:
     hub, store, sink = of_three()
     with pytest.raises(UsageError, match="no partition is named"):
-        reset_group(hub, GROUP, store, store, sink, PipelineBinding("p", "s"), to={}, expiration=30)
+        reset_group(hub, GROUP, Stores(store, store), sink, PipelineBinding("p", "s"), to={}, expiration=30)
 
 
 def test_of_a_fixed_share_only_its_own_partitions_are_set() -> None:
     hub, store, sink = of_three()
 
     def reset_share(to: Mapping[str, EventPosition]) -> list[Moved]:
-        binding, share = PipelineBinding("p", "s"), ("0", "1")
-        return reset_group(hub, GROUP, store, store, sink, binding, to=to, expiration=30, own_share=lambda _: share)
+        return reset_group(hub, GROUP, shared(store, "0", "1"), sink, PipelineBinding("p", "s"), to=to, expiration=30)
 
     with pytest.raises(UsageError, match="partition 2 belongs to another instance's fixed share"):
         reset_share({"1": EARLIEST, "2": EARLIEST})
@@ -204,10 +212,10 @@ def test_a_group_that_has_not_started_is_reset_as_a_whole() -> None:
     hub, _, sink = of_three()
     store, binding = MemoryStore(), PipelineBinding("p", "s")
     with pytest.raises(UsageError, match="no checkpoint yet"):
-        reset_group(hub, GROUP, store, store, sink, binding, to={"1": EARLIEST}, expiration=30)
+        reset_group(hub, GROUP, Stores(store, store), sink, binding, to={"1": EARLIEST}, expiration=30)
     assert (store.list_checkpoints(GROUP), store.pipeline_binding(GROUP)) == ([], None)
     everywhere = {"1": EARLIEST, OTHERS: LATEST}
-    assert len(reset_group(hub, GROUP, store, store, sink, binding, to=everywhere, expiration=30)) == 3
+    assert len(reset_group(hub, GROUP, Stores(store, store), sink, binding, to=everywhere, expiration=30)) == 3
 
 
 @pytest.mark.parametrize("binding", [PipelineBinding("q", "s"), PipelineBinding("p", "another")])
@@ -215,10 +223,10 @@ def test_a_group_of_another_table_is_reset_as_a_whole(binding: PipelineBinding) 
     """The partitions that stay would go on in the new table from where the former one was."""
     hub, store, sink = of_three()
     with pytest.raises(UsageError, match="set them too"):
-        reset_group(hub, GROUP, store, store, sink, binding, to={"1": EARLIEST}, expiration=30)
+        reset_group(hub, GROUP, Stores(store, store), sink, binding, to={"1": EARLIEST}, expiration=30)
     assert sink.marks == dict.fromkeys(hub.ends, Watermark(99, 1))
     assert store.bind_pipeline(GROUP, binding) == PipelineBinding("p", "s")
-    reset_group(hub, GROUP, store, store, sink, binding, to={"1": LATEST, OTHERS: EARLIEST}, expiration=30)
+    reset_group(hub, GROUP, Stores(store, store), sink, binding, to={"1": LATEST, OTHERS: EARLIEST}, expiration=30)
     assert store.bind_pipeline(GROUP, PipelineBinding("p", "s")) == binding
 
 
@@ -228,8 +236,8 @@ def test_a_reset_of_one_fixed_share_that_did_not_end_is_ended_by_that_share_alon
     store.rebind_pipeline(GROUP, binding.resetting(UnendedReset("earliest", ("0", "1"))))
 
     def reset_share(*share: str) -> list[Moved]:
-        given: Any = {"to": {OTHERS: EARLIEST}, "stated": "earliest", "own_share": lambda _: share}
-        return reset_group(hub, GROUP, store, store, sink, binding, expiration=30, **given)
+        to = {OTHERS: EARLIEST}
+        return reset_group(hub, GROUP, shared(store, *share), sink, binding, to=to, stated="earliest", expiration=30)
 
     with pytest.raises(UsageError, match="--to earliest of the partitions 0, 1 has begun and not ended"):
         reset_share("2")
@@ -245,10 +253,10 @@ def test_a_part_that_is_reset_again_is_of_the_same_table(binding: PipelineBindin
     store.rebind_pipeline(GROUP, begun)
     to = {"1": EARLIEST}
     with pytest.raises(UsageError, match="set them too"):
-        reset_group(hub, GROUP, store, store, sink, binding, to=to, stated="earliest", expiration=30)
+        reset_group(hub, GROUP, Stores(store, store), sink, binding, to=to, stated="earliest", expiration=30)
     assert store.pipeline_binding(GROUP) == begun
     same = PipelineBinding("p", "s")
-    assert len(reset_group(hub, GROUP, store, store, sink, same, to=to, stated="earliest", expiration=30)) == 1
+    assert len(reset_group(hub, GROUP, Stores(store, store), sink, same, to=to, stated="earliest", expiration=30)) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from leasehold.errors import ConfigError
 from leasehold.sinks import open_sink
 from leasehold.sinks.door import steps
 from leasehold.sinks.door.open_batch import BatchKind
-from leasehold_testkit.contracts.sinks.fixtures import UPSERT
+from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.rules.fence import Watermark
+from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, read
 from tests.sinks.door_writer import CASES, apply_and_die
 from tests.sinks.processes import killed_in
 
+EMITTED = EmittedEvent(HUB, "0", 1, 0, ("b",), b"{}")
+MARKS = {(HUB, "0"): Watermark(0, 1)}
 DOCS = Path(__file__).parents[2] / "docs" / "how-it-works.md"
 
 
@@ -26,6 +32,19 @@ def test_the_table_in_the_docs_is_the_list_of_steps() -> None:
 @pytest.mark.parametrize("kind", BatchKind)
 def test_each_kind_of_batch_begins_with_whose_the_table_is(kind: BatchKind) -> None:
     assert steps.steps_of(kind)[0] is steps.STEPS[0]
+
+
+@pytest.mark.parametrize("more", [{"ranges": [read(0, 1)]}, {"outbox": [EMITTED]}, {"read_under": MARKS}])
+@pytest.mark.parametrize("case", ["again", "messages"])
+def test_a_batch_that_has_read_nothing_brings_nothing_that_was_read(
+    case: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    with closing(open_sink("sqlite:///t.db", UPSERT, base=tmp_path)) as sink:
+        with pytest.raises(ConfigError, match=f"a batch with {case} .* brings no {next(iter(more))}"):
+            sink.apply(replace(CASES[case].batch, **more))
+        both = replace(CASES["messages"].batch, again=CASES["again"].batch.again)
+        with pytest.raises(ConfigError, match="brings no again"):
+            sink.apply(both)
 
 
 @pytest.mark.more(but=1)

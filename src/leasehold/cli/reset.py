@@ -83,15 +83,13 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     moves = reset_group(
         hub,
         hub.consumer_group(pipeline.source.consumer_group),
-        stores.ownership,
-        stores.checkpoints,
+        stores,
         sink,
         PipelineBinding(pipeline.name, sink.identity()),
         to=positions,
         stated=to.strip(),
         expiration=ownership.partition_expiration,
         foreign_expiration=ownership.expiration_of_others(mixed=is_mixed(hub.url)),
-        own_share=stores.ours,
     )
     table = ResultTable("partitions", _COLUMNS, [(move.partition, move.before, move.after) for move in moves])
     stays = "; partitions that are not named stay where they are" if len(moves) < len(hub.partition_ids()) else ""

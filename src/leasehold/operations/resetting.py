@@ -58,6 +58,7 @@ from leasehold.operations.progress import GroupProgress, PartitionProgress, grou
 from leasehold.printable import excerpt
 from leasehold.sinks.base import Watermarked
 from leasehold.sinks.rules.fence import Watermark
+from leasehold.store_choice import Stores
 from leasehold.stores.base import CheckpointStore, OwnershipStore, PipelineBinding, UnendedReset
 from leasehold.stores.stand_ins import NoCheckpoints
 
@@ -76,8 +77,7 @@ class Moved:
 def reset_group(
     hub: Hub,
     group: ConsumerGroup,
-    ownership: OwnershipStore,
-    checkpoints: CheckpointStore,
+    stores: Stores,
     sink: Watermarked,
     binding: PipelineBinding,
     *,
@@ -85,18 +85,18 @@ def reset_group(
     stated: str = "sink",
     expiration: float,
     foreign_expiration: float | None = None,
-    own_share: Callable[[Collection[str]], tuple[str, ...]] = tuple,
 ) -> list[Moved]:
     """Set partitions to their positions in `to`, or with None all of them to what the table's watermarks say.
 
     `to` is by partition id, or by `OTHERS` for all that it does not name; without that they stay where they are, and
     the result does not have them. `stated` is the same as text: it is what to run again if this reset does not end.
-    `own_share` tells which of the hub's partitions may be set: without an ownership store, those of a fixed share. Then
-    nobody can tell whether an instance is alive, and one that is finds itself superseded at its next batch.
+    With a fixed share in `stores`, its partitions alone may be set. Then nobody can tell whether an instance is alive,
+    and one that is finds itself superseded at its next batch.
     Ties the group to `binding`; where partitions stay, it has to be tied to that already. Raises `UsageError` while an
     instance is alive, and where an appended table would hold events twice, with no place changed; and where an instance
     came between, to be run again.
     """
+    ownership, checkpoints, own_share = stores.ownership, stores.checkpoints, stores.ours
     _check_partitions(hub, to, own_share)
     # Listed first: whatever anybody writes from here on, makes the claims below fail.
     listing = ownership.list_ownership(group)

@@ -94,6 +94,7 @@ class TransactionalSink(ABC, Generic[T]):
         `KeyFromTwoPartitions`, `StaleBatch` and `EventsMissing` with nothing applied.
         """
         kind = BatchKind.of(batch)
+        _check_kind(batch, kind)
         arrangement = NO_ROWS if kind is BatchKind.MESSAGES else arrange(batch)
         self._check_form(batch, kind)
         nothing = kind is BatchKind.EVENTS and not arrangement.stretches and self._none_whole
@@ -322,3 +323,16 @@ class TransactionalSink(ABC, Generic[T]):
         """Remember what holds from now on: a rollback would have undone a new identity."""
         self._memory.identity = identity
         self._committed(transaction)
+
+
+def _check_kind(batch: Batch, kind: BatchKind) -> None:
+    """Refuse a batch that brings what belongs to one of another kind: nobody would write it. Raises `ConfigError`."""
+    beside = ("ranges", "read_under", "parking", "versioned", "outbox", "related", "times")
+    read = [name for name in beside if getattr(batch, name)]
+    if kind is not BatchKind.EVENTS and (read or (batch.again is not None and batch.messages is not None)):
+        raise ConfigError(
+            str(kind),
+            None,
+            f"a batch with {kind} has read nothing from a hub, and brings no {', '.join(read) or BatchKind.AGAIN}",
+            "Apply each in a batch of its own",
+        )

@@ -96,11 +96,14 @@ class RejectedAside(Aside):
         return self._listed(choice.selection, AT_A_TIME)
 
     def _listed(self, selection: Selection, size: int) -> Iterator[Entry]:
-        """Page by page; the rows of one event stay together, unless they are more than a page."""
+        """Page by page; the rows of one event stay together, however many they are."""
         after: EventId | None = None
         while some := self._rows.rows(selection, size, after):
             last = some[-1].event
-            if len(some) == size and some[0].event != last:
+            if len(some) == size and some[0].event == last:
+                size *= 2  # it may have more
+                continue
+            if len(some) == size:
                 some = [row for row in some if row.event != last]
             after = some[-1].event
             yield from map(entry_of, some)

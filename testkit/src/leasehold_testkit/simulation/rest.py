@@ -16,6 +16,7 @@ from leasehold.balancing.suspects import backoff
 from leasehold.model import BEFORE_FIRST
 from leasehold.operations.resetting import reset_group
 from leasehold.sinks.rules.fence import Watermark
+from leasehold.store_choice import Stores
 from leasehold.stores.base import PipelineBinding
 from leasehold_testkit.simulation.hub import GROUP
 from leasehold_testkit.simulation.rules import Rule, Violation
@@ -215,8 +216,7 @@ def reset_to_sink(world: Surroundings) -> None:
     reset_group(
         world.hub,
         GROUP,
-        world.ownership,
-        world.checkpoints,
+        Stores(world.ownership, world.checkpoints),
         _Sink(world),
         PipelineBinding("simulation", "simulated"),
         to=None,
