@@ -215,7 +215,7 @@ def _is_applied(hub: LogHub, table: HandledTable) -> bool:
     ends = {partition: place.end for partition, place in hub.partition_properties().items()}
     if any(partition not in marks or marks[partition].sequence_number < end - 1 for partition, end in ends.items()):
         return False
-    return not any(table._parks.parked_entities(hub.identity, partition) for partition in ends)
+    return not any(table._states.parked_entities(hub.identity, partition) for partition in ends)
 
 
 def _until(condition: Callable[[], bool]) -> None:

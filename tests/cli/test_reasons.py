@@ -14,10 +14,10 @@ import pytest
 from leasehold.formats.bodies import BodyReader
 from leasehold.handlers.calling.raised import described
 from leasehold.operations.aside.reasons import ReasonGroups, form_of
-from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.postgres.session import reason_of
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import Selection
 from leasehold.sinks.sqlite.sink import SqliteSink
 from tests.sinks.postgres import Place
 

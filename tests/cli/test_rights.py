@@ -28,9 +28,9 @@ from leasehold.processors import handled_processor
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.beside.forgetting import Retention
 from leasehold.sinks.beside.messages.contract import MessageChange, MessageName, MessageOutcome
-from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.skipping import SkipNote
+from leasehold.sinks.set_aside import Selection
 from leasehold.stores import open_lease_store
 from leasehold.stores.postgres.schema import LEASES as LEASE_TABLES
 from leasehold.stores.postgres.schema import STORES as STORE_TABLES

@@ -20,10 +20,10 @@ import pyarrow as pa
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, Event, EventRange, Ownership, Presence
 from leasehold.sinks.beside.parking.contract import ParkedRow
-from leasehold.sinks.beside.set_aside.contract import DroppedRow, Selection
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import DroppedRow, Selection
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.waiting import PATIENCE

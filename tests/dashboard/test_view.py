@@ -8,7 +8,7 @@ from leasehold.dashboard.view import PartitionVerdict, PipelineLook, ShownParked
 from leasehold.operations.colours import COLOURS, colours
 from leasehold.operations.moves import Move, MoveKind
 from leasehold.printable import LONGEST
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
+from leasehold.sinks.set_aside import SetAsideCounts
 from tests.dashboard.looks import group, row
 
 

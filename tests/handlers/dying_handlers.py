@@ -123,7 +123,7 @@ def _columns(part: Any, hub: str, partition: str, level: int) -> pa.Table:
 
 
 def _parked(table: HandledOnSpark, hub: LogHub) -> bool:
-    return any(table._table._parks.parked_entities(hub.identity, name) for name in hub.partition_properties())
+    return any(table._table._states.parked_entities(hub.identity, name) for name in hub.partition_properties())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from leasehold.handlers.table import HandledTable
 from leasehold.hubs import open_hub
 from leasehold.hubs.log import LogHub
 from leasehold.sinks.beside.outbox.contract import Outbox
-from leasehold.sinks.features import OUTBOX, require
+from leasehold.sinks.features import STATES, require
 from leasehold_testkit.clock import ManualClock
 from tests.handlers import flat
 from tests.handlers.batches import body, given, rows
@@ -121,4 +121,4 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 def outbox_of(table: HandledTable) -> Outbox:
-    return require(table.sink, OUTBOX, "a test").outbox
+    return require(table.sink, STATES, "a test").outbox

@@ -20,7 +20,7 @@ from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
 from leasehold.notices import Notices, TableApplied
 from leasehold.runtime import Runtime
-from leasehold.sinks.features import PARKING, SKIPPING, require
+from leasehold.sinks.features import BOOKKEEPING, STATES, require
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold_testkit.clock import ManualClock
 from tests.handlers.batches import database, given
@@ -117,7 +117,7 @@ def test_the_counts_of_random_batches_add_up(there: tuple[str, Callable[[str], l
         return int(look(f"SELECT count(*) FROM {table}")[0][0])
 
     with closing(table_at(url, Runtime(clock=clock, rng=Random(1), notices=heard.notices))) as table:
-        parks, skips = require(table.sink, PARKING, "a test"), require(table.sink, SKIPPING, "a test")
+        parks, skips = require(table.sink, STATES, "a test"), require(table.sink, BOOKKEEPING, "a test")
         mark = -1
         for _ in range(BATCHES):
             first = max(0, mark + 1 - random.choice([0, 0, 4]))

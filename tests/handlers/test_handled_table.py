@@ -20,8 +20,8 @@ from leasehold.handlers.contract import Delete, EntityEvent, HandlerFailed, enti
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log import LogHub
 from leasehold.sinks import Batch
-from leasehold.sinks.beside.set_aside.contract import EventId
-from leasehold.sinks.features import FORGETTING, require
+from leasehold.sinks.features import BOOKKEEPING, require
+from leasehold.sinks.set_aside import EventId
 from leasehold_testkit.contracts.sinks.fixtures import retried
 from tests.handlers.batches import body, given, overtaken_once, rows
 from tests.handlers.handler_program import processor, table
@@ -146,7 +146,7 @@ def test_an_entity_that_is_forgotten_meanwhile_begins_anew(tmp_path: Path) -> No
         with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
             connection.execute("DELETE FROM accounts")
             connection.commit()
-        require(beside.sink, FORGETTING, "a test").forget_entity({"account": "a"})
+        require(beside.sink, BOOKKEEPING, "a test").forget_entity({"account": "a"})
 
     overtaken_once(accounts, forget)
     accounts.on_events(*given(1, 1, body(0, "a", 7), start=0))

@@ -24,9 +24,9 @@ from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
 from leasehold.operations.aside.left_parked import try_left
 from leasehold.processors.events import Handlers
-from leasehold.sinks.beside.set_aside.contract import Selection
-from leasehold.sinks.features import PARKING, require
+from leasehold.sinks.features import STATES, require
 from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.set_aside import Selection
 from leasehold_testkit.clock import ManualClock
 from tests.handlers import flat
 from tests.handlers.batches import database, overtaken_once, rows
@@ -244,7 +244,7 @@ def test_a_person_tries_what_can_be_applied_whatever_else_is_chosen(bench: Bench
     bench.fails = set()
     bench.give(new, "new", "0", 0, "a")
     bench.clock.advance(2)
-    parked = require(new.sink, PARKING, "a test")
+    parked = require(new.sink, STATES, "a test")
     left = [row.id for row in parked.parked_rows(Selection(), 9) if row.id.hub != "new"]
     still = try_left(new, parked, left)
     refused = {row.id.hub: why for row, why in still}

@@ -32,9 +32,9 @@ from leasehold.hubs.log import LogHub
 from leasehold.operations.aside.contract import EntryFilter
 from leasehold.operations.aside.refused import RefusedAside
 from leasehold.processors.events.stopping import StopReason
-from leasehold.sinks.beside.outbox.contract import OutboxCounts
-from leasehold.sinks.features import FORGETTING, REJECTED, require
+from leasehold.sinks.features import BOOKKEEPING, require
 from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.set_aside import OutboxCounts
 from leasehold_testkit.emulators.event_hubs import EventHubsServer, MemoryHub
 from tests.handlers.batches import rows
 from tests.handlers.outbox_bench import Bench, bench, outbox_of, sent
@@ -155,7 +155,7 @@ def test_who_lost_the_partition_removes_and_marks_nothing(bench: Bench) -> None:
     assert kept.waiting("h", "0", 9, 1 << 20) == []
     counts = kept.counts()
     assert (counts.waiting, counts.since, counts.refused) == (0, None, 1)
-    assert require(table.sink, REJECTED, "a test").set_aside_counts().outbox == counts
+    assert table.sink.set_aside_counts().outbox == counts
 
 
 def test_what_was_refused_is_listed_and_sent_again_or_dropped(bench: Bench) -> None:
@@ -224,7 +224,7 @@ def test_a_reset_leaves_what_waits_and_forget_removes_it(bench: Bench) -> None:
     bench.give(table, 0, "a", "b")
     table.sink.set_watermarks("h", {"0": Watermark(owner_level=1)})
     assert len(bench.waiting()) == 4
-    require(table.sink, FORGETTING, "a test").forget_entity({"account": "a"})
+    require(table.sink, BOOKKEEPING, "a test").forget_entity({"account": "a"})
     assert bench.waiting() == ["b1x", "b1y"]
     bench.back()
 

@@ -15,15 +15,9 @@ from leasehold.handlers.contract import Reject
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.processors import handled_processor
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.set_aside.contract import (
-    EventId,
-    ParkedAgain,
-    RejectedRow,
-    Selection,
-)
-from leasehold.sinks.features import REJECTED, require
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import ParkedEvent
+from leasehold.sinks.set_aside import EventId, ParkedAgain, RejectedRow, Selection
 from tests.handlers import spread_bench
 from tests.handlers.batches import overtaken_once
 from tests.handlers.orders import FILE, MODULE, rows, send, totals
@@ -37,7 +31,7 @@ spread = spread_bench.bench
 
 
 def dead(sink: Sink) -> list[RejectedRow]:
-    return require(sink, REJECTED, "a test").rejected_rows.rows(Selection(), 9)
+    return sink.rejected_rows.rows(Selection(), 9)
 
 
 def again(sink: Sink, found: list[RejectedRow]) -> ParkedAgain:
@@ -47,7 +41,7 @@ def again(sink: Sink, found: list[RejectedRow]) -> ParkedAgain:
         assert isinstance(row.body, bytes)
         key = (json.loads(row.body)["account"],)
         events.append((row, ParkedEvent(key, row.body, row.event.sequence_number, 5.0)))
-    return require(sink, REJECTED, "a test").rejected_rows.park(events)
+    return sink.rejected_rows.park(events)
 
 
 def failed(bench: Bench, **more: Any) -> HandledTable:

@@ -20,9 +20,9 @@ from leasehold.handlers.parking.policy import ALIKE, REMEMBERED, Outcomes, parke
 from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
 from leasehold.processors.events import Handlers
-from leasehold.sinks.beside.set_aside.contract import EventId, Selection, SetAsideCounts
-from leasehold.sinks.features import FORGETTING, PARKING, REJECTED, require
+from leasehold.sinks.features import BOOKKEEPING, STATES, require
 from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.set_aside import EventId, Selection, SetAsideCounts
 from tests.handlers.batches import body, rows
 from tests.handlers.handler_program import OFTEN, balance
 from tests.handlers.parking_bench import Bench, bench
@@ -178,7 +178,7 @@ def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(be
         bench.give(table, 3)
     assert [entry for entry in bench.tries if entry[0] == "a"] == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 1)]
     assert bench.waiting() == [(1, 1)]
-    (dead,) = require(table.sink, REJECTED, "a test").rejected_rows.rows(Selection(), 9)
+    (dead,) = table.sink.rejected_rows.rows(Selection(), 9)
     assert isinstance(dead.body, bytes)
     assert (dead.event.sequence_number, dead.reason, json.loads(dead.body)["account"]) == (
         0,
@@ -197,7 +197,7 @@ def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(be
 
 def test_how_much_is_set_aside_is_told(bench: Bench) -> None:
     table = bench.table(retries=Retries(deliveries=2, first=4.0))
-    counting = require(table.sink, REJECTED, "a test")
+    counting = table.sink
     assert counting.set_aside_counts() == SetAsideCounts()
     bench.fails |= {"a": RuntimeError("broken"), "b": Reject("never")}
     began = bench.clock.wall()
@@ -211,7 +211,7 @@ def test_how_much_is_set_aside_is_told(bench: Bench) -> None:
     assert (counts.rejected, counts.dead_letters, counts.parked) == (2, 1, 1)
     assert counts.oldest_parked == since
     assert counts.next_retry == bench.clock.wall() + 4.0
-    assert require(table.sink, PARKING, "a test").hurry_parked([EventId("h", "0", 1)]) == 1
+    assert require(table.sink, STATES, "a test").hurry_parked([EventId("h", "0", 1)]) == 1
     assert counting.set_aside_counts().next_retry == since, "at once, which is since it was parked"
 
 
@@ -407,7 +407,7 @@ def test_an_entity_that_is_forgotten_leaves_no_parked_event(bench: Bench) -> Non
     table = bench.table()
     bench.fails = {"a": RuntimeError("down"), "b": RuntimeError("down")}
     bench.give(table, 0, "a", "b", "a")
-    assert require(table.sink, FORGETTING, "a test").forget_entity({"account": "a"}).rejected == 2
+    assert require(table.sink, BOOKKEEPING, "a test").forget_entity({"account": "a"}).rejected == 2
     assert bench.waiting() == [(1, 1)]
     bench.fails.clear()
     bench.give(table, 3, "a")
@@ -415,7 +415,7 @@ def test_an_entity_that_is_forgotten_leaves_no_parked_event(bench: Bench) -> Non
 
 
 def numbers(sink: Any, selection: Selection = ALL, limit: int = 9, after: EventId | None = None) -> list[int]:
-    found = require(sink, PARKING, "a test").parked_rows(selection, limit, after)
+    found = require(sink, STATES, "a test").parked_rows(selection, limit, after)
     return [row.id.sequence_number for row in found]
 
 
@@ -425,7 +425,7 @@ def test_an_operator_lists_parked_events(bench: Bench) -> None:
     assert numbers(sink) == []
     bench.fails = {"a": RuntimeError("down"), "b": ValueError("50 % off")}
     bench.give(table, 0, "a", "b", "c", "a")
-    rows = require(sink, PARKING, "a test").parked_rows(ALL, 9)
+    rows = require(sink, STATES, "a test").parked_rows(ALL, 9)
     assert [(row.id, row.event.key, row.event.deliveries, row.event.error, row.first) for row in rows] == [
         (EventId("h", "0", 0), ("a",), 1, "RuntimeError: down", True),
         (EventId("h", "0", 1), ("b",), 1, "ValueError: 50 % off", True),
@@ -448,14 +448,14 @@ def test_an_operator_has_events_tried_at_once_or_drops_them(bench: Bench) -> Non
     bench.fails = {"a": RuntimeError("down"), "b": RuntimeError("down")}
     bench.give(table, 0, "a", "b", "a", "b")
     bench.fails.clear()
-    listed = require(beside, PARKING, "a test")
+    listed = require(beside, STATES, "a test")
     assert listed.hurry_parked([EventId("h", "0", 0), EventId("h", "0", 9)]) == 1
     bench.give(table, 4)
     assert (bench.seen(), bench.waiting()) == ({"a": "0,2"}, [(1, 1), (3, 0)])
     assert listed.drop_parked([EventId("h", "0", 1), EventId("h", "0", 0)], "a test") == 1
     bench.give(table, 4)
     assert (bench.seen(), bench.waiting()) == ({"a": "0,2", "b": "3"}, [])
-    rows = require(beside, REJECTED, "a test").rejected_rows
+    rows = beside.rejected_rows
     assert [(one.event, one.reason, one.dropped_for) for one in rows.dropped(9)] == [
         (EventId("h", "0", 1), "RuntimeError: down", "a test")
     ]
@@ -470,7 +470,7 @@ def test_what_an_operator_drops_while_it_is_tried_takes_no_effect(bench: Bench) 
     committed = table.sink.apply
 
     def dropped_first(*arguments: Any) -> Any:
-        require(beside, PARKING, "a test").drop_parked([EventId("h", "0", 0)], "not wanted")
+        require(beside, STATES, "a test").drop_parked([EventId("h", "0", 0)], "not wanted")
         return committed(*arguments)
 
     table.sink.apply = dropped_first  # type: ignore[method-assign, assignment]

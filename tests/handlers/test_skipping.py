@@ -16,7 +16,7 @@ from leasehold.handlers.contract import EntityEvent, HandlerFailed, entity
 from leasehold.handlers.settings import Spread
 from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log import LogHub
-from leasehold.sinks.features import SKIPPING, require
+from leasehold.sinks.features import BOOKKEEPING, require
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.skipping import SkipNote
 from tests.handlers import handler_program
@@ -81,7 +81,7 @@ def new(there: tuple[str, Look], counts: Counts) -> Iterator[Callable[..., Handl
 
 def note(table: HandledTable, number: int) -> None:
     """As another process does it."""
-    skips = require(table.sink, SKIPPING, "a test")
+    skips = require(table.sink, BOOKKEEPING, "a test")
     assert skips.note_skip(SkipNote("h", "0", number, b"{}", "{}", "it breaks", "ada@tower")).passed is None
 
 
@@ -118,7 +118,7 @@ def test_one_that_is_noted_after_it_was_applied_is_not(
 ) -> None:
     table = new()
     table.on_events(*given(1, 0, body(0), body(1)))
-    skips = require(table.sink, SKIPPING, "a test")
+    skips = require(table.sink, BOOKKEEPING, "a test")
     assert skips.note_skip(SkipNote("h", "0", 1, b"{}", "{}", "late", "ada@tower")).passed == 1
     table.on_events(*given(1, 2, body(2)))
     assert (there[1](TABLE), rejected(there[1])) == ([("a", 3)], [])
@@ -181,7 +181,7 @@ def test_of_two_processes_one_is_killed_while_a_partition_stands(tmp_path: Path)
 
         until(lambda: len(standing()) == 1, "one partition to go on, whose entity the other one has too")
         (partition,) = standing()
-        require(beside.sink, SKIPPING, "a test").note_skip(
+        require(beside.sink, BOOKKEEPING, "a test").note_skip(
             SkipNote(hub.identity, partition, 0, b"{}", "{}", "it is the other's", "ada@tower")
         )
         first.kill()

@@ -22,10 +22,11 @@ from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
 from leasehold.processors.events import Handlers
 from leasehold.sinks import open_sink
-from leasehold.sinks.beside.set_aside.contract import Selection
-from leasehold.sinks.features import MESSAGES, PARKING, REJECTED, require
+from leasehold.sinks.features import STATES, require
+from leasehold.sinks.set_aside import Selection
 from leasehold_testkit.contracts.sinks.fixtures import UPSERT
-from leasehold_testkit.contracts.sinks.messages import STATES, parked
+from leasehold_testkit.contracts.sinks.messages import STATE as STATE_COLUMNS
+from leasehold_testkit.contracts.sinks.messages import parked
 from tests.handlers.batches import given
 from tests.handlers.handler_program import OFTEN
 from tests.waiting import until
@@ -166,10 +167,10 @@ def test_parked_events_that_nobody_here_has_parked(waiting: Waiting, caplog: pyt
     said = [record.message for record in caplog.records if "is tried by nobody" in record.message]
     assert len(said) == len(set(said)) >= len(KEYS)
     with closing(open_sink(waiting.url, waiting.table().sink.spec)) as sink:
-        parking = require(sink, PARKING, "a test")
+        parking = require(sink, STATES, "a test")
         left = parking.parked_rows(Selection(), 1_000)
         assert {("garbage",), ("[" * 119 + "…",), ("[null]",)} <= {row.event.key for row in left}
-        counts = require(sink, REJECTED, "a test").set_aside_counts()
+        counts = sink.set_aside_counts()
         assert counts.oldest_parked is not None
         assert counts.oldest_parked >= 0
         assert parking.drop_parked([row.id for row in left], "made up") == len(left)
@@ -187,8 +188,8 @@ def test_events_of_the_outbox_that_no_handler_has_emitted(waiting: Waiting) -> N
 
 def test_parked_messages_of_a_queue_that_nobody_here_has_parked(waiting: Waiting) -> None:
     with closing(open_sink(waiting.url, UPSERT)) as opened:
-        sink = require(opened, MESSAGES, "a test")
-        sink.check_messages(STATES)
+        sink = require(opened, STATES, "a test")
+        sink.check_messages(STATE_COLUMNS)
         messages = sink.parked_messages
         wanted = {str(number): parked(number, str(number)) for number in range(len(KEYS) + 2)}
         for one in wanted.values():

@@ -16,12 +16,12 @@ from leasehold.handlers.table import HandledTable
 from leasehold.hubs.log import LogHub
 from leasehold.sinks import open_sink
 from leasehold.sinks.beside.messages.contract import MessageOutcome
-from leasehold.sinks.beside.set_aside.contract import Selection
-from leasehold.sinks.features import MESSAGES, PARKING, require
+from leasehold.sinks.features import STATES, require
+from leasehold.sinks.set_aside import Selection
 from leasehold_testkit.contracts.sinks.fixtures import UPSERT
 from leasehold_testkit.contracts.sinks.messages import (
     REMEMBER,
-    STATES,
+    STATE,
     apply_message,
     change,
     message,
@@ -127,7 +127,7 @@ def test_where_parked_events_and_those_of_the_outbox_come_from(table: Table, whe
     table.give("a", "b")
     assert table.seen() == {"a": "1,2,3", "b": "1,2,3"}
     with closing(table.open()) as its:
-        listed = require(its.sink, PARKING, "a test").parked_rows(Selection(), 9)
+        listed = require(its.sink, STATES, "a test").parked_rows(Selection(), 9)
         assert {row.id.hub for row in listed} <= {"h", "other"}
         assert len(listed) == 1 + ("other" in where), "the event of z, which waits, is"
 
@@ -152,12 +152,12 @@ def test_watermarks_of_partitions_that_are_none(table: Table, partition: str) ->
 @pytest.mark.parametrize("column", ["version", "queue", "sequence_number", "enqueued_time"])
 def test_the_place_of_an_entity_among_messages(tmp_path: Path, column: str, value: str) -> None:
     with closing(open_sink(f"sqlite:////{tmp_path}/table.db", UPSERT)) as opened:
-        sink = require(opened, MESSAGES, "a test")
-        sink.check_messages(STATES)
-        apply_message(sink, STATES, change(1, "a", 0, 5), REMEMBER)
+        sink = require(opened, STATES, "a test")
+        sink.check_messages(STATE)
+        apply_message(sink, STATE, change(1, "a", 0, 5), REMEMBER)
         write(tmp_path, f"UPDATE leasehold_message_entity SET {column} = {value}")
-        known = read_message(sink, STATES, ("a",), message(2))
-        assert apply_message(sink, STATES, change(2, "a", known.version, 6), REMEMBER) is MessageOutcome.APPLIED
+        known = read_message(sink, STATE, ("a",), message(2))
+        assert apply_message(sink, STATE, change(2, "a", known.version, 6), REMEMBER) is MessageOutcome.APPLIED
     assert rows(tmp_path, "SELECT value FROM entities") == [(6,)]
 
 
@@ -169,8 +169,8 @@ def test_the_place_of_an_entity_among_messages(tmp_path: Path, column: str, valu
 def test_a_parked_message(tmp_path: Path, column: str, value: str) -> None:
     """One without a name can be worked on by nobody: it holds up its entity."""
     with closing(open_sink(f"sqlite:////{tmp_path}/table.db", UPSERT)) as opened:
-        sink = require(opened, MESSAGES, "a test")
-        sink.check_messages(STATES)
+        sink = require(opened, STATES, "a test")
+        sink.check_messages(STATE)
         messages = sink.parked_messages
         for number, account in ((1, "a"), (2, "b"), (3, "a")):
             messages.park(parked(number, account))
@@ -178,7 +178,7 @@ def test_a_parked_message(tmp_path: Path, column: str, value: str) -> None:
         assert set(messages.due("shop/orders", 9)) >= {("b",)}
         found = sorted(messages.first("shop/orders", ("a",), 9), key=lambda one: one.place)
         assert 3 in [one.name.sequence_number for one in found]
-        read_message(sink, STATES, ("a",), message(4))
+        read_message(sink, STATE, ("a",), message(4))
         for one in found:
             messages.set_aside(one, "made up")
         assert len(messages.first("shop/orders", ("a",), 9)) == 0

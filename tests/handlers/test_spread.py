@@ -21,7 +21,7 @@ from leasehold.handlers.contract import Delete, HandlerFailed, Reject, Skip
 from leasehold.handlers.spread import BEHIND, UNDER_LOCK, check_spread
 from leasehold.handlers.table import Retries
 from leasehold.hubs.log import LogHub
-from leasehold.sinks.features import FORGETTING, require
+from leasehold.sinks.features import BOOKKEEPING, require
 from leasehold.sinks.rules.fence import Watermark
 from tests.handlers.batches import overtaken_once
 from tests.handlers.processes import started
@@ -226,7 +226,7 @@ def test_a_partition_that_waits_computes_anew_where_it_has_to_end_before(bench: 
 def test_forgetting_and_a_reset_begin_anew(bench: Bench) -> None:
     one = bench.table(late="reject")
     bench.give(one, "0", ("a", 5), ("b", 5))
-    require(one.sink, FORGETTING, "a test").forget_entity({"account": "a"})
+    require(one.sink, BOOKKEEPING, "a test").forget_entity({"account": "a"})
     assert bench.look("SELECT key FROM leasehold_entity") == [('["b"]',)]
     bench.give(one, "1", ("a", 1), ("b", 1))
     assert bench.seen() == {"a": "5,1", "b": "5"}

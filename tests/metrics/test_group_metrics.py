@@ -26,8 +26,7 @@ from leasehold.operations.group_watch import WatchedGroup
 from leasehold.operations.lag_times import NEAR
 from leasehold.operations.verdicts import Standing
 from leasehold.sinks.base import TableContents
-from leasehold.sinks.beside.outbox.contract import OutboxCounts
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
+from leasehold.sinks.set_aside import OutboxCounts, SetAsideCounts
 from leasehold_testkit.clock import ManualClock
 from tests.metrics.groups import Group, of, samples
 from tests.waiting import PATIENCE

@@ -16,6 +16,7 @@ from leasehold.notices import OwnershipClaimed
 from leasehold.operations.resetting import reset_group
 from leasehold.processors.events import EventBatch, EventProcessor, PartitionContext
 from leasehold.runtime import Runtime
+from leasehold.sinks.base import Watermarked
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.options import parse_options
@@ -178,7 +179,7 @@ def test_nobody_takes_what_a_reset_has_claimed() -> None:
     a.manager.relinquish()
     x = scene.start("x", settings=OwnershipSettings())
 
-    class Sink:
+    class Sink(Watermarked):
         def __init__(self) -> None:
             self.marks = {p: Watermark(99, 1) for p in scene.hub.ends}
 

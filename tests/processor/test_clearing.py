@@ -11,8 +11,8 @@ import pytest
 from leasehold.errors import ConfigError, SinkUnavailable, UsageError
 from leasehold.operations.clearing import Clearing
 from leasehold.sinks.beside.forgetting import Cleared, Forgotten, Retention, candidates, is_of, parse_key
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import EventId, RejectedRow
 from leasehold.sinks.sqlite.sink import SqliteSink
 
 ONE = TableSpec(name="t", pipeline="p", keys=("id",))

@@ -11,6 +11,7 @@ import pytest
 from leasehold.errors import StoreUnavailable, UsageError
 from leasehold.model import EARLIEST, LATEST, OTHERS, Checkpoint, EventPosition, Ownership, Presence, stated_positions
 from leasehold.operations.resetting import Moved, reset_group
+from leasehold.sinks.base import Watermarked
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.store_choice import Stores
 from leasehold.stores.base import PipelineBinding, UnendedReset
@@ -20,7 +21,7 @@ from leasehold_testkit.clock import ManualClock
 from tests.processor.fleet import GROUP, Hub
 
 
-class Sink:
+class Sink(Watermarked):
     """Watermarks, and something that happens while they are read."""
 
     def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:

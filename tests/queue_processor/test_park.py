@@ -17,8 +17,8 @@ from leasehold.processors.queues.parked import message_of, parked_of
 from leasehold.queues import QueueMessage
 from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
-from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import Selection
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS

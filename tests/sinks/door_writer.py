@@ -11,15 +11,15 @@ import pyarrow as pa
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.messages.contract import MessageOutcome, MessageStep
-from leasehold.sinks.beside.set_aside.contract import RetryResult
 from leasehold.sinks.door import steps
 from leasehold.sinks.door.open_batch import BatchKind, OpenBatch
-from leasehold.sinks.features import MESSAGES, OUTBOX, PARKING, SKIPPING, require
+from leasehold.sinks.features import BOOKKEEPING, STATES, require
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.table_spec import BatchResult
+from leasehold.sinks.set_aside import RetryResult
 from leasehold_testkit.contracts.sinks.duplicates import Sent, known_by
 from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, batch, read
 from leasehold_testkit.contracts.sinks.messages import change
@@ -28,7 +28,7 @@ from leasehold_testkit.contracts.sinks.rejected import event
 from leasehold_testkit.contracts.sinks.skipping import note
 from tests.sinks.processes import die
 
-STATES = pa.schema({"entity": pa.string(), "value": pa.int64()})
+STATE = pa.schema({"entity": pa.string(), "value": pa.int64()})
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Case:
 
 def _noted(sink: Sink) -> None:
     sink.apply(batch(Row("a", 1, 0), ranges=[read(0, 1)]))
-    require(sink, SKIPPING, "a test").note_skip(note(3))
+    require(sink, BOOKKEEPING, "a test").note_skip(note(3))
 
 
 def _parked(sink: Sink) -> None:
     sink.apply(batch(Row("a", 1, 0), ranges=[read(0, 1)]))
-    require(sink, PARKING, "a test").check_parked()
-    require(sink, OUTBOX, "a test").outbox.check()
+    require(sink, STATES, "a test").check_parked()
+    require(sink, STATES, "a test").outbox.check()
 
 
 def _rejected(sink: Sink) -> None:
@@ -58,7 +58,7 @@ def _rejected(sink: Sink) -> None:
 
 
 def _checked(sink: Sink) -> None:
-    require(sink, MESSAGES, "a test").check_messages(STATES)
+    require(sink, STATES, "a test").check_messages(STATE)
 
 
 CASES = {
@@ -94,7 +94,7 @@ CASES = {
     "messages": Case(
         BatchKind.MESSAGES,
         _checked,
-        Batch.of_messages(MessageStep(STATES, [change(1, "a", 0, 1), change(2, "a", 1, 2)], 1e9)),
+        Batch.of_messages(MessageStep(STATE, [change(1, "a", 0, 1), change(2, "a", 1, 2)], 1e9)),
         BatchResult(messages=(MessageOutcome.APPLIED, MessageOutcome.APPLIED)),
         [("a", 2)],
     ),

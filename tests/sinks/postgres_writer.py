@@ -14,7 +14,6 @@ import psycopg
 from leasehold.errors import SinkUnavailable
 from leasehold.sinks.beside import record, watermarks
 from leasehold.sinks.beside.set_aside import rejected
-from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.postgres.at_once import AtOnce
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.concerned import Concerned
@@ -27,6 +26,7 @@ from leasehold.sinks.postgres.transaction import PostgresTransaction
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.row_by_row import RowWriter
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import EventId, RetryResult
 from leasehold_testkit.contracts.sinks.fixtures import retried
 from tests.sinks.events import E, batch, last_of_keys
 from tests.sinks.postgres import FLIGHTS

@@ -22,7 +22,7 @@ from leasehold_testkit.contracts.sinks import (
     StatesContract,
 )
 from tests.sinks.databases import InNamedSchema, OnPostgres, OnSqlite
-from tests.sinks.plain import plain
+from tests.sinks.plain import PlainSink
 from tests.sinks.postgres import Place
 
 
@@ -76,7 +76,15 @@ class TestPlainSink(OnSqlite, SinkContract):
 
     @pytest.fixture
     def open_table(self, tmp_path: Path) -> Callable[[TableSpec], Sink]:
-        return lambda spec: plain(tmp_path / "table.db", spec)
+        return lambda spec: PlainSink(tmp_path / "table.db", spec)
+
+
+class TestRejectedRowsOfPlainSink(OnSqlite, RejectedContract):
+    """Every sink keeps them."""
+
+    @pytest.fixture
+    def open_table(self, tmp_path: Path) -> Callable[[TableSpec], Sink]:
+        return lambda spec: PlainSink(tmp_path / "table.db", spec)
 
 
 @pytest.mark.more_of(

@@ -15,7 +15,7 @@ import pytest
 from leasehold.counts import APART, EVENTS, ROWS, Counts
 from leasehold.model import EventRange
 from leasehold.sinks.base import Sink
-from leasehold.sinks.features import SKIPPING, require
+from leasehold.sinks.features import BOOKKEEPING, require
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.sinks.rules.table_spec import TableSpec
@@ -146,7 +146,7 @@ def deliver(stream: Stream, table: Sink, aside: Callable[[], int]) -> Counts:
         for one in ranges:
             if stream.random.random() < 0.3 and len(one):
                 noted = SkipNote("h", one.partition, one.begin, b"{}", "{}", because="it is wrong", noted_by="ada")
-                if require(table, SKIPPING, "a test").note_skip(noted).passed is None:
+                if require(table, BOOKKEEPING, "a test").note_skip(noted).passed is None:
                     stream.noted.add((one.partition, one.begin))
         expected, there, before = stream.expected(ranges), table.row_count(), aside()
         result = table.apply(made)

@@ -14,29 +14,24 @@ import pytest
 
 from leasehold.clock import SystemClock
 from leasehold.errors import ConfigError
-from leasehold.handlers.applying import check_related, kept_by
+from leasehold.handlers.applying import check_related, states_of
 from leasehold.handlers.columns import columns_of
 from leasehold.handlers.outbox import sender_of
 from leasehold.handlers.spread import spread_entities
 from leasehold.operations.aside.opening import check_there
 from leasehold.operations.aside.parked import parked_of
 from leasehold.operations.aside.refused import refused_of
-from leasehold.operations.aside.rejected import rejected_rows_of
 from leasehold.operations.clearing import Clearing
 from leasehold.runtime import Runtime
 from leasehold.sinks import Sink, TableSpec
 from leasehold.sinks.beside.forgetting import Retention
 from leasehold.sinks.beside.messages.parking import ParkedMessages
 from leasehold.sinks.beside.outbox.contract import Outbox
-from leasehold.sinks.beside.set_aside.contract import RejectedRows
 from leasehold.sinks.features import (
     ALL,
-    CONTENTS,
-    DUPLICATES,
-    OUTBOX,
-    PARKING,
+    BOOKKEEPING,
     RELATED,
-    VERSIONS,
+    STATES,
     SinkFeature,
     offered,
     require,
@@ -47,25 +42,26 @@ from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.related import Related
+from leasehold.sinks.set_aside import RejectedRows
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold_testkit.contracts.sinks.methods import wrong_with
-from tests.sinks.plain import plain
+from tests.sinks.plain import PlainSink
 
 SPEC = TableSpec(name="orders", pipeline="p", keys=("id",))
 STATE = pa.schema({"id": pa.string()})
 ONE = pa.table({"id": ["a"], "hub": ["h"], "partition": ["0"], "sequenceNumber": [0], "ownerLevel": [1]})
-BESIDE: Mapping[SinkFeature[Any], dict[str, Any]] = {
-    DUPLICATES: {"identities": Identities(ONE, "id", 60.0)},
-    OUTBOX: {"outbox": [EmittedEvent("h", "0", 0, 0, ("a",), b"{}")]},
-    PARKING: {"parking": Parking("h", "0")},
-    RELATED: {"related": Related(STATE, [])},
-    VERSIONS: {"versioned": Versioned(STATE, {}, {})},
+BESIDE: Mapping[str, tuple[SinkFeature[Any], Any]] = {
+    "identities": (BOOKKEEPING, Identities(ONE, "id", 60.0)),
+    "outbox": (STATES, [EmittedEvent("h", "0", 0, 0, ("a",), b"{}")]),
+    "parking": (STATES, Parking("h", "0")),
+    "related": (RELATED, Related(STATE, [])),
+    "versioned": (STATES, Versioned(STATE, {}, {})),
 }
 
 
 @pytest.fixture
 def lacking(tmp_path: Path) -> Sink:
-    return plain(tmp_path / "t.db", SPEC)
+    return PlainSink(tmp_path / "t.db", SPEC)
 
 
 @pytest.mark.parametrize("feature", sorted(ALL, key=str), ids=str)
@@ -83,26 +79,25 @@ def test_what_our_sinks_give_has_the_methods_of_its_contract(tmp_path: Path) -> 
 
 
 def test_a_method_that_is_called_like_one_of_ours_does_not_count(lacking: Sink) -> None:
-    lacking.contents = lambda: "a report"  # type: ignore[attr-defined]
-    assert offered(lacking, CONTENTS) is None
+    lacking.note_skip = lambda note: "a report"  # type: ignore[attr-defined]
+    assert offered(lacking, BOOKKEEPING) is None
 
 
 @pytest.mark.parametrize(
     ("asks", "named"),
     [
-        (rejected_rows_of, ("REJECTED", "leasehold aside --kind rejected", "Look into the table orders_rejected")),
-        (parked_of, ("PARKING", "leasehold aside --kind parked")),
-        (refused_of, ("OUTBOX", "leasehold aside --kind refused")),
-        (kept_by, ("STATES", "a handler")),
-        (lambda sink: Clearing(sink, Retention(rejected=1.0)), ("FORGETTING", "rejected_retention")),
+        (parked_of, ("STATES", "leasehold aside --kind parked")),
+        (refused_of, ("STATES", "leasehold aside --kind refused")),
+        (states_of, ("STATES", "a handler")),
+        (lambda sink: Clearing(sink, Retention(rejected=1.0)), ("BOOKKEEPING", "rejected_retention")),
         (lambda sink: check_related(sink, ["lines"]), ("RELATED", "related")),
         (
             lambda sink: spread_entities(
                 *(sink, STATE, columns_of(STATE), "at", "apply", SystemClock()), exclusive=False
             ),
-            ("VERSIONS", "in several partitions"),
+            ("STATES", "in several partitions"),
         ),
-        (lambda sink: sender_of(sink, "log:///events.log", Runtime()), ("OUTBOX", "outbox")),
+        (lambda sink: sender_of(sink, "log:///events.log", Runtime()), ("STATES", "outbox")),
     ],
     ids=lambda one: one[0] if isinstance(one, tuple) else "",
 )
@@ -117,11 +112,11 @@ def test_what_is_asked_of_a_sink_without_it_is_refused_by_name(
 
 def test_the_error_says_what_the_feature_is_and_what_to_do(lacking: Sink) -> None:
     with pytest.raises(ConfigError) as refused:
-        require(lacking, PARKING, "a handler")
+        require(lacking, STATES, "a handler")
     assert str(refused.value) == (
-        "sink: the table orders is in a PlainSink, which does not have the feature PARKING: a sink that has it keeps "
-        "events whose handler has raised, until they are tried again. It is needed by a handler. Take SQLite or "
-        "Postgres; a sink of your own says in its attribute features which it has."
+        "sink: the table orders is in a PlainSink, which does not have the feature STATES: a sink that has it gives "
+        "rows back as the states of entities, and keeps what waits for handlers or was emitted. It is needed by a "
+        "handler. Take SQLite or Postgres; a sink of your own says in its attribute features which it has."
     )
 
 
@@ -136,15 +131,17 @@ def test_asking_needs_no_arrow() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("feature", BESIDE, ids=str)
-def test_a_batch_that_writes_beside_its_table_needs_the_feature(feature: SinkFeature[Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("brought", BESIDE)
+def test_a_batch_that_writes_beside_its_table_needs_the_feature(brought: str, tmp_path: Path) -> None:
+    feature, value = BESIDE[brought]
+
     class Less(SqliteSink):
         features = SqliteSink.features - {feature}
 
-    spec = replace(SPEC, spread=True, sequence_by="at") if feature is VERSIONS else SPEC
+    spec = replace(SPEC, spread=True, sequence_by="at") if brought == "versioned" else SPEC
     sink = Less(tmp_path / "t.db", spec)
     with pytest.raises(ConfigError, match=f"does not have the feature {feature}"):
-        sink.apply(Batch(ONE, **BESIDE[feature]))
+        sink.apply(Batch(ONE, **{brought: value}))
     assert sink.row_count() == 0
     sink.set_watermarks("h", {"0": Watermark(5, 1)})
     assert sink.watermarks("h") == {"0": Watermark(5, 1)}

@@ -14,7 +14,6 @@ from leasehold.errors import SinkError, UsageError
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import open_sink
 from leasehold.sinks.beside.states import fenced
-from leasehold.sinks.features import MAKING, require
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import TableSpec
@@ -47,7 +46,7 @@ def test_what_was_dropped_is_made_again_by_a_reset_alone(database: tuple[str, Ru
     sink.close()
     run(f"DROP TABLE {dropped}")
     again = open_sink(url, UPSERT)
-    maker = require(again, MAKING, "a test")
+    maker = again
     for act in (maker.make_tables, maker.table_statements):
         with pytest.raises(SinkError, match=f"the table {dropped} has been dropped"):
             act(SCHEMA)
@@ -75,7 +74,7 @@ def test_a_memory_of_keys_of_other_types_is_made_anew_by_its_owner(place: Place)
         least.check(numbers)
     least.close()
     owner = place.sink(UPSERT)
-    assert require(owner, MAKING, "a test").make_tables(numbers)
+    assert owner.make_tables(numbers)
     owner.check(numbers)
     owner.close()
     place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
@@ -88,5 +87,5 @@ def test_a_table_of_another_name_is_made_beside_one_that_was_dropped(database: t
     sink.close()
     run("DROP TABLE entities")
     other = open_sink(url, TableSpec(name="others", pipeline="contract", keys=("entity",)))
-    assert require(other, MAKING, "a test").make_tables(SCHEMA)
+    assert other.make_tables(SCHEMA)
     other.close()

@@ -28,14 +28,14 @@ CREATE TABLE leasehold_message_entity (
 INSERT INTO leasehold_message VALUES ('p', 'orders', 'shop/orders', '7@1800000000000', 1800000001.5);
 INSERT INTO leasehold_message_entity VALUES ('p', 'orders', '["eu", 5]', 3, 'shop/orders', 7, 1800000000.0);
 """
-STATES = pa.schema({"number": pa.int64(), "area": pa.string(), "total": pa.int64()})
+STATE = pa.schema({"number": pa.int64(), "area": pa.string(), "total": pa.int64()})
 KEY = (5, "eu")
 SPEC = TableSpec(name="orders", pipeline="p", keys=("number", "area"))
 
 
 def opened(tmp_path: Path, url: str = "sqlite:///table.db") -> Any:
     sink: Any = open_sink(url, SPEC, base=tmp_path)
-    sink.check_messages(STATES)
+    sink.check_messages(STATE)
     return sink
 
 
@@ -47,21 +47,21 @@ def test_the_first_form_is_read(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
         connection.executescript(FIRST)
     with closing(opened(tmp_path)) as sink:
-        known = read_message(sink, STATES, KEY, name(7))
+        known = read_message(sink, STATE, KEY, name(7))
         assert (known.done, known.version, known.late) == (True, 3, False)
-        earlier = read_message(sink, STATES, KEY, name(6))
+        earlier = read_message(sink, STATE, KEY, name(6))
         assert (earlier.done, earlier.late) == (False, True)
         state = {"number": 5, "area": "eu", "total": 1}
-        assert apply_message(sink, STATES, MessageChange(name(6), KEY, 3, state), 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATE, MessageChange(name(6), KEY, 3, state), 1e9) is MessageOutcome.APPLIED
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_an_entity_is_forgotten_with_its_version(tmp_path: Path, database: str, request: pytest.FixtureRequest) -> None:
     url = "sqlite:///table.db" if database == "sqlite" else request.getfixturevalue("place").url
     with closing(opened(tmp_path, url)) as sink:
-        apply_message(sink, STATES, MessageChange(name(1), KEY, 0, None), 1e9)
+        apply_message(sink, STATE, MessageChange(name(1), KEY, 0, None), 1e9)
         assert sink.forget_entity({"number": "5", "area": "eu"}).memories == 1
-        assert read_message(sink, STATES, KEY, name(2)).version == 0
+        assert read_message(sink, STATE, KEY, name(2)).version == 0
 
 
 KEPT = "leasehold_message, leasehold_message_sent, leasehold_message_entity, leasehold_message_parked"
@@ -81,10 +81,10 @@ INSERT INTO leasehold_message_entity VALUES ('p', 'orders', '["eu", 5]', 3, 'sho
 def test_the_first_form_is_read_in_postgres(tmp_path: Path, place: Place) -> None:
     place.run(*FIRST_IN_POSTGRES.split(";"))
     with closing(opened(tmp_path, place.url)) as sink:
-        known = read_message(sink, STATES, KEY, name(7))
+        known = read_message(sink, STATE, KEY, name(7))
         assert (known.done, known.version, known.late) == (True, 3, False)
         state = {"number": 5, "area": "eu", "total": 1}
-        assert apply_message(sink, STATES, MessageChange(name(6), KEY, 3, state), 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATE, MessageChange(name(6), KEY, 3, state), 1e9) is MessageOutcome.APPLIED
     assert place.look("SELECT number, area, total FROM orders") == [(5, "eu", 1)]
     assert place.look("SELECT version, sequence_number FROM leasehold_message_entity") == [(4, 7)]
 
@@ -106,13 +106,13 @@ def test_a_schema_of_a_commit_that_knew_no_messages_is_brought_up_to_date(tmp_pa
     place.run(rights.format(KEPT))
     with closing(opened(tmp_path, least)) as sink:
         state = {"number": 5, "area": "eu", "total": 1}
-        assert apply_message(sink, STATES, MessageChange(name(1), KEY, 0, state), 1e9) is MessageOutcome.APPLIED
-        known = read_message(sink, STATES, KEY, name(1))
+        assert apply_message(sink, STATE, MessageChange(name(1), KEY, 0, state), 1e9) is MessageOutcome.APPLIED
+        known = read_message(sink, STATE, KEY, name(1))
         assert (known.done, known.state) == (True, state)
         gone = MessageChange(name(2), KEY, known.version, None)
-        assert apply_message(sink, STATES, gone, -1e9) is MessageOutcome.APPLIED  # and forgets the first
+        assert apply_message(sink, STATE, gone, -1e9) is MessageOutcome.APPLIED  # and forgets the first
         assert place.look("SELECT count(*) FROM orders") == [(0,)]
-        assert not read_message(sink, STATES, KEY, name(1)).done
+        assert not read_message(sink, STATE, KEY, name(1)).done
     place.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
@@ -126,11 +126,11 @@ def test_one_message_under_two_keys_is_done_once_in_postgres(tmp_path: Path, pla
             )
             hasty = place.sink(SPEC, timeout=0.3)  # impatient: for the message that is blocked for good
             with closing(hasty), pytest.raises(SinkUnavailable):
-                apply_message(hasty, STATES, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
+                apply_message(hasty, STATE, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
         assert place.look("SELECT count(*) FROM orders") == [(0,)]
-        again = apply_message(sink, STATES, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
+        again = apply_message(sink, STATE, MessageChange(name(1), (5, "us"), 0, of["us"]), 1e9)
         assert again is MessageOutcome.DONE_BEFORE
-        assert apply_message(sink, STATES, MessageChange(name(2), KEY, 0, of["eu"]), 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATE, MessageChange(name(2), KEY, 0, of["eu"]), 1e9) is MessageOutcome.APPLIED
     assert place.look("SELECT area FROM orders") == [("eu",)]
 
 
@@ -147,10 +147,10 @@ def test_a_state_that_a_narrow_column_cannot_hold_changes_nothing(tmp_path: Path
     with closing(opened(tmp_path, place.url)) as sink:
         wide = {"number": 5, "area": "eu", "total": 2**20}
         with pytest.raises(UsageError, match="does not fit the table orders"):
-            apply_message(sink, STATES, MessageChange(name(1), KEY, 0, wide), 1e9)
-        assert not read_message(sink, STATES, KEY, name(1)).done
+            apply_message(sink, STATE, MessageChange(name(1), KEY, 0, wide), 1e9)
+        assert not read_message(sink, STATE, KEY, name(1)).done
         nothing = MessageChange(name(1), (2**40, "eu"), 0, None)
-        assert apply_message(sink, STATES, nothing, 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATE, nothing, 1e9) is MessageOutcome.APPLIED
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
@@ -173,9 +173,9 @@ def test_a_state_for_which_the_table_raises_an_error_is_the_states_fault(
     with closing(opened(tmp_path, url)) as sink:
         bad = {"number": 5, "area": "eu", "total": -(2**63) if database == "sqlite" else 0}
         with pytest.raises(UsageError, match="does not fit the table orders"):
-            apply_message(sink, STATES, MessageChange(name(1), KEY, 0, bad), 1e9)
+            apply_message(sink, STATE, MessageChange(name(1), KEY, 0, bad), 1e9)
         good = MessageChange(name(2), KEY, 0, bad | {"total": 5})
-        assert apply_message(sink, STATES, good, 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATE, good, 1e9) is MessageOutcome.APPLIED
 
 
 def test_a_number_that_its_column_does_not_take_is_no_messages_fault(tmp_path: Path, place: Place) -> None:
@@ -186,6 +186,6 @@ def test_a_number_that_its_column_does_not_take_is_no_messages_fault(tmp_path: P
             f"ALTER TABLE orders ADD own smallint DEFAULT nextval('{place.schema}.own')",
         )
         with pytest.raises(SinkError, match="the table orders refuses what it gives its own column own"):
-            apply_message(sink, STATES, MessageChange(name(1), KEY, 0, state), 1e9)
+            apply_message(sink, STATE, MessageChange(name(1), KEY, 0, state), 1e9)
         place.run("ALTER TABLE orders ALTER own TYPE bigint")
-        assert apply_message(sink, STATES, MessageChange(name(1), KEY, 0, state), 1e9) is MessageOutcome.APPLIED
+        assert apply_message(sink, STATE, MessageChange(name(1), KEY, 0, state), 1e9) is MessageOutcome.APPLIED

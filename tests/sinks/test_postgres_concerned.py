@@ -11,8 +11,8 @@ import pytest
 
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks import Batch, TableSpec
-from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.set_aside import EventId, RetryResult
 from leasehold_testkit.contracts.sinks.fixtures import one_row_each, retried
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import FLIGHTS, Place

@@ -16,9 +16,9 @@ from leasehold.errors import ConfigError, KeyFromTwoPartitions, SinkUnavailable,
 from leasehold.handlers.table import HandledTable
 from leasehold.sinks import Batch, TableSpec
 from leasehold.sinks.beside.forgetting import Forgotten, Retention
-from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.postgres.transaction import PostgresTransaction
+from leasehold.sinks.set_aside import RetryResult, Selection
 from leasehold_testkit.contracts.sinks.duplicates import Sent, known_by
 from leasehold_testkit.contracts.sinks.fixtures import (
     APPEND,

@@ -13,8 +13,8 @@ import pytest
 from leasehold.database.postgres.connections import Connections
 from leasehold.errors import SinkUnavailable, StoreUnavailable, UsageError
 from leasehold.model import Checkpoint
-from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.postgres.sink import PostgresSink
+from leasehold.sinks.set_aside import Selection
 from leasehold.stores import open_lease_store, open_store
 from leasehold_testkit.contracts.stores.groups import new_group
 from leasehold_testkit.contracts.stores.ownership_records import claim

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
 from leasehold.sinks.rules.ordering import PastOrder
+from leasehold.sinks.set_aside import EventId, RetryResult
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold_testkit.contracts.sinks.fixtures import retried
 from tests.sinks.events import E, batch, look, sink

@@ -20,12 +20,11 @@ import pytest
 from leasehold.errors import SchemaMismatch
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks import Sink, TableSpec, open_sink
-from leasehold.sinks.beside.set_aside.contract import EventId
-from leasehold.sinks.features import COMPARISON, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult
-from leasehold_testkit.contracts.sinks.fixtures import retried
+from leasehold.sinks.set_aside import EventId
+from leasehold_testkit.contracts.sinks.fixtures import compared, retried
 from tests.sinks.events import look, run
 from tests.sinks.postgres import Place
 from tests.waiting import PATIENCE
@@ -232,9 +231,7 @@ def test_sqlite_refuses_a_time_in_another_form_at_the_start(tmp_path: Path, valu
     )
     table = open_sink(f"sqlite:///{path}", SPEC)
     schema = events(type_=type_).rows.schema
-    comparing = offered(table, COMPARISON)
-    assert comparing is not None
-    for start in (table.check, comparing.compare):
+    for start in (table.check, table.compare):
         with pytest.raises(SchemaMismatch, match=f"the table t has a row with {value!r} in at"):
             start(schema)
     with pytest.raises(SchemaMismatch, match="cannot be compared with a timestamp"):
@@ -262,9 +259,7 @@ def test_where_sequence_by_is_no_column_it_is_said_how_many_rows_do_not_count(
 ) -> None:
     database.make("bigint", "'a', 100, 50", "'b', 100, 50")
     table, schema = database.open(replace(SPEC, sequence_by="at + 0")), events().rows.schema
-    comparing = offered(table, COMPARISON)
-    assert comparing is not None
-    assert comparing.compare(schema).uncounted == 2
+    assert compared(table, schema).uncounted == 2
     with caplog.at_level(logging.WARNING, logger="leasehold"):
         table.check(schema)
     assert "t has rows of whose keys no event is known yet (2), and sequence_by (at + 0) names no column" in caplog.text
@@ -272,7 +267,7 @@ def test_where_sequence_by_is_no_column_it_is_said_how_many_rows_do_not_count(
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="leasehold"):
         table.check(schema)
-    assert (caplog.text, comparing.compare(schema).uncounted) == ("", 0)
+    assert (caplog.text, compared(table, schema).uncounted) == ("", 0)
 
 
 @pytest.mark.parametrize("written", ["AT", "`at`", "`At`"])

@@ -9,9 +9,10 @@ import pytest
 
 from leasehold.errors import ConfigError, SchemaMismatch, UsageError
 from leasehold.sinks import Sink, TableSpec, open_sink
-from leasehold.sinks.features import COMPARISON, MAKING, PARKING, require
+from leasehold.sinks.features import STATES, require
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold_testkit.contracts.sinks.fixtures import compared
 from tests.sinks.events import E, batch
 from tests.sinks.postgres import Place, place_on
 from tests.waiting import PATIENCE
@@ -53,7 +54,7 @@ OF_O = {"o", "o_rejected", "leasehold_key_o", "leasehold_table", "leasehold_wate
 def test_all_of_a_table_is_in_the_schema_that_its_name_has(place: Place, other: Place, open_table: Open) -> None:
     sink = open_table(f"{other.schema}.o")
     assert sink.apply(batch(TWO)).rejected == 1
-    require(sink, PARKING, "a test").check_parked()
+    require(sink, STATES, "a test").check_parked()
     assert tables(other) >= OF_O
     assert tables(place) == set()
     assert other.look("SELECT tail FROM o") == [("a",)]
@@ -96,7 +97,7 @@ def test_names_in_quotes_may_have_dots_and_capital_letters(place: Place, open_ta
         named = open_table(f'"My.{place.schema} ""x""".T')
         assert str(named.spec.called) == f'"My.{place.schema} ""x""".T'
         assert named.apply(batch(TWO)).applied == 1
-        assert require(named, COMPARISON, "a test").compare(batch([]).rows.schema).there
+        assert compared(named, batch([]).rows.schema).there
         made = f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"
         assert {"T", "T_rejected", "leasehold_key_T", "leasehold_watermark"} <= {name for (name,) in place.look(made)}
     finally:
@@ -108,7 +109,7 @@ def test_a_schema_that_is_not_there_is_refused(place: Place, open_table: Open) -
     for act in (
         lambda: sink.apply(batch([E("a")])),
         sink.identity,
-        lambda: require(sink, MAKING, "").make_tables(),
+        lambda: sink.make_tables(),
     ):
         with pytest.raises(UsageError, match=f"there is no schema {place.schema}_not. CREATE SCHEMA"):
             act()

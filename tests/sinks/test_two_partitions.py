@@ -10,8 +10,7 @@ import pytest
 
 from leasehold.errors import ConfigError, KeyFromTwoPartitions
 from leasehold.sinks import Sink, TableSpec
-from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult, Selection
-from leasehold.sinks.features import REJECTED, require
+from leasehold.sinks.set_aside import EventId, RetryResult, Selection
 from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, batch, one_row_each, read, retried
 from tests.sinks.databases import OnPostgres, OnSqlite
 
@@ -34,7 +33,7 @@ class RejectsStrangers:
         assert contents() == [("a", 1), ("b", 2), ("c", 4)]
         assert set_aside() == [("1", 1), ("1", 3)]
         assert sink.watermarks(HUB)["1"].sequence_number == 3
-        row, _ = require(sink, REJECTED, "a test").rejected_rows.rows(Selection(), 10)
+        row, _ = sink.rejected_rows.rows(Selection(), 10)
         assert row.reason.startswith("the entity was last written from partition 0, whose sequence numbers")
         assert sink.apply(batch(Row("a", 6, 1))).applied == 1, "its own partition goes on"
 

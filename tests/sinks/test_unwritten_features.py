@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.sinks.beside.set_aside.contract import Selection
 from leasehold.sinks.beside.unwritten import UnwrittenFeatures
-from leasehold.sinks.features import ALL, CONTENTS, FORGETTING, REJECTED
+from leasehold.sinks.features import ALL, BOOKKEEPING
 from leasehold.sinks.postgres.transaction import PostgresTransaction
+from leasehold.sinks.set_aside import Selection
 from leasehold.sinks.sqlite.sink import SqliteSink
 from leasehold.sinks.sqlite.transaction import SqliteTransaction
 from leasehold_testkit.contracts.sinks.fixtures import UPSERT, Row, batch
@@ -29,9 +29,9 @@ for named, method in METHODS.items():
 
 
 class UntaughtSink(SqliteSink):
-    """A sink that says FORGETTING before its transaction has it."""
+    """A sink that says BOOKKEEPING before its transaction has it."""
 
-    features = frozenset({CONTENTS, REJECTED, FORGETTING})
+    features = frozenset({BOOKKEEPING})
 
     @contextmanager
     def _transaction(self) -> Iterator[SqliteTransaction]:
@@ -61,6 +61,6 @@ def test_batches_ask_for_none_of_them(tmp_path: Path) -> None:
 def test_what_is_said_and_not_written_is_named(tmp_path: Path) -> None:
     sink = UntaughtSink(tmp_path / "t.db", UPSERT)
     sink.apply(batch(Row("a", 1, 0)))
-    with pytest.raises(NotImplementedError, match=r"Untaught has no method forget_key.*the feature FORGETTING"):
+    with pytest.raises(NotImplementedError, match=r"Untaught has no method forget_key.*the feature BOOKKEEPING"):
         sink.forget_entity({"entity": "a"})
     assert sink.row_count() == 1

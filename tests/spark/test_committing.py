@@ -12,7 +12,7 @@ from leasehold.handlers.contract import EntityEvent, Retry, entity
 from leasehold.handlers.settings import Failures
 from leasehold.handlers.table import Retries
 from leasehold.runtime import Runtime
-from leasehold.sinks.features import SKIPPING, require
+from leasehold.sinks.features import BOOKKEEPING, require
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark.handlers.committing import CommittingTable
@@ -52,7 +52,7 @@ def table_in(folder: Path, **more: Any) -> CommittingTable:
 
 def note(table: CommittingTable, number: int) -> None:
     """As another process does it."""
-    skips = require(table.sink, SKIPPING, "a test")
+    skips = require(table.sink, BOOKKEEPING, "a test")
     assert skips.note_skip(SkipNote("h", "0", number, b"{}", "{}", "it breaks", "ada@tower")).passed is None
 
 

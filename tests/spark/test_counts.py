@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 from leasehold import Event
 from leasehold.counts import NONE
 from leasehold.notices import BatchDone, Counts, TableApplied
-from leasehold.sinks.features import SKIPPING, require
+from leasehold.sinks.features import BOOKKEEPING, require
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.spark import RowRules
 from tests.spark.places import FENCE, Place
@@ -54,7 +54,7 @@ def test_the_counts_of_a_loop_add_up(spark: SparkSession, tmp_path: Path, caplog
     columns = "n BIGINT, hub STRING, partition STRING, sequenceNumber BIGINT, ownerLevel BIGINT"
     table.check(transformed(spark.createDataFrame([], columns)))
     note = SkipNote(place.hub.identity, "1", 2, b"{}", "{}", "it is wrong", "ada@tower")
-    assert require(table._sink, SKIPPING, "a test").note_skip(note).passed is None
+    assert require(table._sink, BOOKKEEPING, "a test").note_skip(note).passed is None
 
     def run(**options: Any) -> tuple[Counts, int]:
         """What a loop has counted, and how many events its batches had."""

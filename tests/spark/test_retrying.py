@@ -17,10 +17,10 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.operations.aside.contract import EntryFilter, Left
 from leasehold.operations.aside.exported import line_of, read_lines
-from leasehold.operations.aside.rejected import IS_A_ROW, RejectedAside, rejected_rows_of
+from leasehold.operations.aside.rejected import IS_A_ROW, RejectedAside
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.sinks import open_sink
-from leasehold.sinks.beside.set_aside.contract import RejectedRow, RetryResult, Selection
+from leasehold.sinks.set_aside import RejectedRow, RetryResult, Selection
 from leasehold.spark import EntityTable, MicroBatches
 from leasehold.spark.retrying import Retransform
 from tests.spark.places import FENCE, QUICK
@@ -98,7 +98,7 @@ class Place:
         return [line_of("rejected", entry.record) for entry in self.aside(file).chosen(EntryFilter())]
 
     def rejected(self, file: PipelineFile) -> list[RejectedRow]:
-        return rejected_rows_of(open_sink(file.sink_url, file.table_spec())).rows(Selection(), 100)
+        return open_sink(file.sink_url, file.table_spec()).rejected_rows.rows(Selection(), 100)
 
     def rows(self) -> list[tuple[object, ...]]:
         with self.database() as connection:

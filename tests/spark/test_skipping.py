@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.errors import UsageError
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.features import SKIPPING, require
+from leasehold.sinks.features import BOOKKEEPING, require
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.spark import MicroBatch
 from tests.spark.places import Place, each, plain
@@ -28,7 +28,7 @@ def note(place: Place, partition: str, number: int, table: str = "events") -> No
     """As another process does it, of the table that `Place.table` gives."""
     sink = open_sink(f"sqlite:///{place.folder}/table.db", TableSpec(name=table, pipeline="p", mode="append"))
     told = SkipNote(place.hub.identity, partition, number, b"{}", "{}", "it cannot be computed", "ada@tower")
-    assert require(sink, SKIPPING, "a test").note_skip(told).passed is None
+    assert require(sink, BOOKKEEPING, "a test").note_skip(told).passed is None
     sink.close()
 
 

@@ -42,14 +42,14 @@ def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], outpu
     from leasehold.pipeline_values import parse_settings
     from leasehold.sinks import open_sink
     from leasehold.sinks.beside.forgetting import parse_key
-    from leasehold.sinks.features import FORGETTING, require
+    from leasehold.sinks.features import BOOKKEEPING, require
 
     pipeline = read_pipeline_file(file, settings=parse_settings(settings))
     spec = pipeline.table_spec()
     key = parse_key(spec, stated)
     sink = open_sink(pipeline.sink_url, spec)
     check_there(sink)
-    done = require(sink, FORGETTING, "leasehold forget").forget_entity(key)
+    done = require(sink, BOOKKEEPING, "leasehold forget").forget_entity(key)
     named = printable(", ".join(f"{name} = {value!r}" for name, value in key.items()))
     summary = f"{counted(done.memories, 'key')} and {counted(done.rejected, 'rejected row')} forgotten, of {named}"
     output.show(Result(summary, {"pipeline": pipeline.name, "memories": done.memories, "rejected": done.rejected}))

@@ -23,7 +23,7 @@ from leasehold.stores.names import LONGEST_NAME
 
 if TYPE_CHECKING:
     from leasehold.operations.group_watch import WatchedGroup
-    from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
+    from leasehold.sinks.set_aside import SetAsideCounts
 
 TIMEOUT = 5.0
 """How long to wait for what a hub says about times, in seconds."""

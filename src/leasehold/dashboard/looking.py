@@ -17,12 +17,11 @@ from leasehold.errors import LeaseholdError
 from leasehold.operations.group_watch import GroupSnapshot, GroupWatch
 from leasehold.operations.pipeline_group import open_group
 from leasehold.pipeline_file import PipelineFile
-from leasehold.sinks import open_sink
+from leasehold.sinks import open_sink, set_aside
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.parking.contract import ParkedRow
-from leasehold.sinks.beside.set_aside import contract as set_aside
-from leasehold.sinks.beside.set_aside.contract import Selection, SetAsideCounts
-from leasehold.sinks.features import PARKING, REJECTED, offered
+from leasehold.sinks.features import STATES, offered
+from leasehold.sinks.set_aside import Selection, SetAsideCounts
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +66,11 @@ class Looking:
 
 
 def _rejected_rows(sink: Sink) -> Sequence[set_aside.RejectedRow]:
-    keeps = offered(sink, REJECTED)
-    return () if keeps is None else keeps.rejected_rows.rows(Selection(), SHOWN_ROWS)
+    return sink.rejected_rows.rows(Selection(), SHOWN_ROWS)
 
 
 def _parked_rows(sink: Sink) -> Sequence[ParkedRow]:
-    keeps = offered(sink, PARKING)
+    keeps = offered(sink, STATES)
     return () if keeps is None else keeps.parked_rows(Selection(), SHOWN_ROWS)
 
 

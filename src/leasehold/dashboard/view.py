@@ -20,7 +20,7 @@ from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.moves import Move
 from leasehold.operations.progress import GroupProgress, PartitionProgress
 from leasehold.printable import LONGEST, excerpt, printable_lines
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
+from leasehold.sinks.set_aside import SetAsideCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from leasehold.handlers.calling.raised import described, traced
 from leasehold.handlers.contract import Computed, EntityEvent, EntityHandler
 from leasehold.handlers.places import Place, ReadPlace
 from leasehold.model import EventRange
-from leasehold.sinks.base import KeepsStates, Sink
-from leasehold.sinks.beside.parking.contract import KeepsParked
-from leasehold.sinks.features import PARKING, RELATED, STATES, require
+from leasehold.sinks.base import Sink
+from leasehold.sinks.features import RELATED, STATES, KeepsStates, require
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.related import EntityStep, Related
@@ -113,9 +112,9 @@ def check_columns(handler: EntityHandler, schema: pa.Schema, state: pa.Schema) -
         )
 
 
-def kept_by(sink: Sink) -> tuple[KeepsStates, KeepsParked]:
+def states_of(sink: Sink) -> KeepsStates:
     """The sink, as what a handler's table needs of one. Raises `ConfigError`."""
-    return require(sink, STATES, _HANDLER), require(sink, PARKING, _HANDLER)
+    return require(sink, STATES, _HANDLER)
 
 
 def check_related(sink: Sink, tables: Sequence[str]) -> frozenset[str]:

@@ -30,7 +30,7 @@ from leasehold.handlers.calling.raised import NotCalled, is_timeout, name_of
 from leasehold.handlers.opened import Opens, value_of
 from leasehold.handlers.state_class import form_of
 from leasehold.printable import nobody_reads_the_output
-from leasehold.sinks.base import SpoiledState
+from leasehold.sinks.features import SpoiledState
 from leasehold.sinks.rules.related import EntityStep
 
 __all__ = [

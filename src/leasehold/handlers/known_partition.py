@@ -16,8 +16,7 @@ from leasehold.handlers.places import CallingOwner
 from leasehold.handlers.spread import BEHIND
 from leasehold.leases.lease import EntityLease
 from leasehold.model import BEFORE_FIRST
-from leasehold.sinks.beside.parking.contract import KeepsParked
-from leasehold.sinks.beside.skipping.contract import SkipsEvents
+from leasehold.sinks.features import KeepsNotes, KeepsStates
 from leasehold.sinks.rules.fence import Watermark
 
 
@@ -53,7 +52,7 @@ class KnownPartition:
     left: LeftBehind = field(default_factory=LeftBehind)
 
     def entities_waiting(
-        self, parks: KeepsParked, hub: str, partition: str, mark: Watermark, now: float
+        self, parks: KeepsStates, hub: str, partition: str, mark: Watermark, now: float
     ) -> Mapping[Key, float]:
         """The entities that have parked events, as of `mark` or later: then a commit under `mark` is outdated."""
         if self.waiting is None or self.changes != mark.changes:
@@ -65,7 +64,7 @@ class KnownPartition:
             self.changes = mark.changes
         return self.waiting
 
-    def to_skip(self, skips: SkipsEvents | None, hub: str, partition: str, mark: Watermark) -> frozenset[int]:
+    def to_skip(self, skips: KeepsNotes | None, hub: str, partition: str, mark: Watermark) -> frozenset[int]:
         """The events that a person has noted to be skipped, as of `mark` or later: then a commit under `mark` is
         outdated. Those that were skipped since may be among them."""
         if self.noted is None or self.noted_at != mark.changes:

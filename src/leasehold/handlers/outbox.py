@@ -43,7 +43,7 @@ from leasehold.handlers.publishing import Publisher, publisher_at
 from leasehold.runtime import Runtime
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.outbox.contract import Outbox, WaitingEvent
-from leasehold.sinks.features import OUTBOX, require
+from leasehold.sinks.features import STATES, require
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ def sender_of(sink: Sink, url: str | None, runtime: Runtime) -> OutboxSender | N
     keeps none."""
     if url is None:
         return None
-    kept = require(sink, OUTBOX, "outbox, which a handler emits to")
+    kept = require(sink, STATES, "outbox, which a handler emits to")
     opened = publisher_at(url, runtime.base, sink.identity)
     kept.outbox.check()
     return OutboxSender(kept.outbox, opened, ended=sink.close, runtime=runtime)

@@ -34,8 +34,7 @@ from leasehold.errors import ConfigError
 from leasehold.handlers.contract import Columns, Computed, EntityEvent, Key
 from leasehold.handlers.given import Given
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.versions import KeepsVersions
-from leasehold.sinks.features import VERSIONS, require
+from leasehold.sinks.features import STATES, KeepsStates, require
 from leasehold.sinks.rules.batch import Batch, KnownEntity, OrderValue, Versioned
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.values import order_kind, order_values
@@ -113,7 +112,7 @@ class SpreadEntities:
 
     def __init__(
         self,
-        sink: KeepsVersions,
+        sink: KeepsStates,
         state: pa.Schema,
         columns: Columns,
         *,
@@ -341,7 +340,7 @@ def spread_entities(
     """The computation of a table's entities if they are spread; what its sink lacks for that is made."""
     if sequence_by is None:
         return None
-    keeps = require(sink, VERSIONS, "entities whose events are in several partitions")
+    keeps = require(sink, STATES, "entities whose events are in several partitions")
     keeps.check_entities()
     return SpreadEntities(keeps, state, columns, sequence_by=sequence_by, late=late, exclusive=exclusive, clock=clock)
 

@@ -42,7 +42,7 @@ from functools import partial
 from leasehold.errors import UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
-from leasehold.handlers.applying import check_columns, check_related, kept_by, row_batch, with_fence
+from leasehold.handlers.applying import check_columns, check_related, row_batch, states_of, with_fence
 from leasehold.handlers.calling.calls import HandlerCalls
 from leasehold.handlers.calling.raised import hung
 from leasehold.handlers.columns import columns_of
@@ -63,7 +63,7 @@ from leasehold.notices import TableApplied
 from leasehold.runtime import Runtime
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import LevelOf, Sink
-from leasehold.sinks.features import SKIPPING, offered
+from leasehold.sinks.features import BOOKKEEPING, offered
 from leasehold.sinks.rules.batch import Batch, Versioned
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
@@ -139,12 +139,12 @@ class HandledTable(TriesParked):
             schema_evolution=writes.schema_evolution,
         )
         self.sink: Sink = open_sink(url, spec, base=runtime.base)
-        self._states, self._parks = kept_by(self.sink)
-        self._skips = offered(self.sink, SKIPPING)
+        self._states = states_of(self.sink)
+        self._skips = offered(self.sink, BOOKKEEPING)
         self.sink.check(with_fence(self._state))
         self._related = check_related(self.sink, writes.related)
         self._states.check_states(referred=bool(writes.related))
-        self._parks.check_parked()
+        self._states.check_parked()
         self._sender = sender_of(self.sink, writes.outbox, runtime)
         self._spread = None if spread is None else self._spread_entities(spread)
         self._known: dict[tuple[str, str], KnownPartition] = {}

@@ -17,7 +17,7 @@ from prometheus_client.samples import Sample
 from leasehold.operations.group_watch import GroupSnapshot, PartitionState, by_verdict
 from leasehold.operations.lag_times import PartitionTimes
 from leasehold.operations.verdicts import Standing
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
+from leasehold.sinks.set_aside import SetAsideCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from leasehold.metrics.group_families import LookedAt
 from leasehold.operations.group_watch import GroupSnapshot, PartitionState
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
+from leasehold.sinks.set_aside import SetAsideCounts
 
 
 def document(look: LookedAt) -> Mapping[str, object]:

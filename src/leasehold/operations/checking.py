@@ -29,7 +29,7 @@ from leasehold.printable import counted, excerpt
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
 from leasehold.sinks.base import Sink
-from leasehold.sinks.features import COMPARISON, RELATED, offered
+from leasehold.sinks.features import RELATED, offered
 from leasehold.store_choice import TablePlaces
 from leasehold.stores import open_store
 from leasehold.stores.base import CheckpointStore, PipelineBinding, TellsWhetherMade
@@ -273,13 +273,13 @@ def look_at_table(
     """
 
     def look() -> Iterator[Finding]:
-        compares = offered(sink, COMPARISON)
-        there = compares is None or compares.compare(None).there
-        if compares is not None:
+        compared = sink.compare(None)
+        there = compared is None or compared.there
+        if compared is not None:
             yield Finding("table", DRIVER, True, "its database can be written to")
         if not there:
             yield Finding("table", DRIVER, True, f"{sink.spec.called} is not there yet: the first start makes it")
-        if checkpoints is None and (compares is None or not there):
+        if checkpoints is None and (compared is None or not there):
             return
         hub = open_hub(hub_url)
         try:
@@ -289,7 +289,7 @@ def look_at_table(
         marks = sink.watermarks(identity) if there else {}
         if checkpoints is not None and (bound := checkpoints.pipeline_binding(records)) is not None:
             check_reset(bound, file)
-            whose = sink.identity() if compares is None else compares.recorded_identity() or ""
+            whose = sink.recorded_identity() or ""
             mine = PipelineBinding(sink.spec.pipeline, whose)
             try:
                 check_binding(records, bound, mine, checkpoints, lambda: marks, file)
@@ -297,8 +297,7 @@ def look_at_table(
                 yield _failed("consumer group", DRIVER, str(error), ())
         if not there:
             return
-        if compares is not None:
-            yield from (Finding("table", DRIVER, True, said) for said in compares.advice())
+        yield from (Finding("table", DRIVER, True, said) for said in sink.advice())
         if checkpoints is not None:
             check_levels(records, checkpoints, lambda: marks, file)
         reached = [*TablePlaces(sink, identity).list_checkpoints(records)]

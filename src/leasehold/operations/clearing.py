@@ -14,7 +14,7 @@ import logging
 from leasehold.errors import LeaseholdError
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.forgetting import Cleared, Retention
-from leasehold.sinks.features import FORGETTING, require
+from leasehold.sinks.features import BOOKKEEPING, require
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Clearing:
 
     def __init__(self, sink: Sink, retention: Retention) -> None:
         retentions = "rejected_retention, memory_retention and tombstone_retention"
-        self._sink = require(sink, FORGETTING, retentions, f"Leave out {retentions}, or take SQLite or Postgres")
+        self._sink = require(sink, BOOKKEEPING, retentions, f"Leave out {retentions}, or take SQLite or Postgres")
         self._retention = retention
         given = [each for each in (retention.rejected, retention.memories, retention.tombstones) if each is not None]
         self._pause = min(max(min(given, default=LONGEST_PAUSE) / 100, SHORTEST_PAUSE), LONGEST_PAUSE)

@@ -28,7 +28,7 @@ from leasehold.operations.lag_times import GroupTimes, Known, PartitionTimes, la
 from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
 from leasehold.operations.verdicts import Judgement, Look, Standing, Window, judged, worst
 from leasehold.sinks.base import TableContents
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
+from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.stores.base import CheckpointStore, OwnershipStore
 
 logger = logging.getLogger(__name__)

@@ -85,11 +85,8 @@ def statements(part: Part, timeout: float) -> Iterator[str]:
         else:
             yield f"-- {masked(part.url)}: no SQL makes what the {component} need; leasehold init does"
     if part.use.table is not None:
-        from leasehold.sinks.features import MAKING, offered
-
         sink = sink_of(part, timeout)
-        if (maker := offered(sink, MAKING)) is not None:
-            yield from maker.table_statements(part.columns, duplicates=part.use.table.deduplicated)
+        yield from sink.table_statements(part.columns, duplicates=part.use.table.deduplicated)
         sink.close()
     if has_rights(part.url):
         from leasehold.database.postgres.other_user import user_of
@@ -101,11 +98,8 @@ def statements(part: Part, timeout: float) -> Iterator[str]:
 
 def table_is_there(part: Part, timeout: float) -> bool:
     """Whether the entity table is there, or is not to be made."""
-    from leasehold.sinks.features import MAKING, offered
-
     sink = sink_of(part, timeout)
-    maker = offered(sink, MAKING)
-    found = maker is None or maker.table_is_there()
+    found = sink.table_is_there()
     sink.close()
     return found
 
@@ -130,14 +124,10 @@ def _keepers(part: Part, timeout: float) -> Iterator[tuple[str, object]]:
 
 
 def _made_tables(part: Part, timeout: float) -> str:
-    from leasehold.sinks.features import MAKING, offered
-
     assert part.use.table is not None
     sink = sink_of(part, timeout)
     try:
-        if (maker := offered(sink, MAKING)) is None:
-            return "nothing to make"
-        made = maker.make_tables(part.columns, duplicates=part.use.table.deduplicated)
+        made = sink.make_tables(part.columns, duplicates=part.use.table.deduplicated)
         return "made" if made else "was as it should be"
     finally:
         sink.close()

@@ -17,8 +17,7 @@ from leasehold.operations.group_watch import WatchedGroup
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink, TableContents
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
-from leasehold.sinks.features import CONTENTS, REJECTED, offered
+from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.store_choice import TablePlaces
 from leasehold.stores import open_existing
 
@@ -64,12 +63,10 @@ class _Table:
     def sink(self) -> Sink:
         return open_sink(self._pipeline.sink_url, self._pipeline.table_spec())
 
-    def contents(self) -> TableContents | None:
-        """How much it holds; None where it does not tell."""
-        sink = offered(self.sink, CONTENTS)
-        return None if sink is None else sink.contents()
+    def contents(self) -> TableContents:
+        """How much it holds."""
+        return self.sink.contents()
 
-    def set_aside(self) -> SetAsideCounts | None:
-        """How much is set aside beside it; None where it does not tell."""
-        sink = offered(self.sink, REJECTED)
-        return None if sink is None else sink.set_aside_counts()
+    def set_aside(self) -> SetAsideCounts:
+        """How much is set aside beside it."""
+        return self.sink.set_aside_counts()

@@ -18,15 +18,15 @@ from leasehold.errors import ConfigError, HubError, UsageError
 from leasehold.hubs.base import EVENT_COLUMNS, Hub
 from leasehold.printable import excerpt
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.skipping.contract import Noted, SkipsEvents
-from leasehold.sinks.features import SKIPPING, require
+from leasehold.sinks.beside.skipping.contract import Noted
+from leasehold.sinks.features import BOOKKEEPING, KeepsNotes, require
 from leasehold.sinks.rules.content import sources_of
 from leasehold.sinks.rules.skipping import SkipNote
 
 
-def skips_of(sink: Sink) -> SkipsEvents:
+def skips_of(sink: Sink) -> KeepsNotes:
     """What the sink offers for skipping events. Raises `ConfigError` where it is nothing."""
-    return require(sink, SKIPPING, "leasehold skip")
+    return require(sink, BOOKKEEPING, "leasehold skip")
 
 
 def who() -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from leasehold.backends import load_backend
 from leasehold.config import check_seconds
-from leasehold.sinks.base import Sink, TableContents, TellsContents
+from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange, TableSpec
 
@@ -26,7 +26,6 @@ __all__ = [
     "Sink",
     "TableContents",
     "TableSpec",
-    "TellsContents",
     "Watermark",
     "open_sink",
 ]

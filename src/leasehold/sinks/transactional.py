@@ -13,8 +13,8 @@ the batch in a way that does not tell which one is wrong. The time of what was u
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -23,21 +23,11 @@ import pyarrow as pa
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
-from leasehold.sinks.base import Features, LevelOf, SinkFeature
+from leasehold.sinks.base import LevelOf, Sink, SinkFeature
 from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.door import shared, steps
 from leasehold.sinks.door.open_batch import BatchKind, OpenBatch, SinkMemory, Unjudged, Violated
-from leasehold.sinks.features import (
-    DUPLICATES,
-    MESSAGES,
-    OUTBOX,
-    PARKING,
-    REJECTED,
-    RELATED,
-    SKIPPING,
-    VERSIONS,
-    require,
-)
+from leasehold.sinks.features import BOOKKEEPING, RELATED, STATES, require
 from leasehold.sinks.rules import fence
 from leasehold.sinks.rules.batch import NO_ROWS, Batch, arrange
 from leasehold.sinks.rules.columns import qualified
@@ -51,16 +41,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T", bound=TableTransaction)
 
 
-class TransactionalSink(ABC, Generic[T]):
+class TransactionalSink(Sink, Generic[T]):
     """The entity table of `spec` in a database with transactions; `where` names the database in messages.
 
-    A database's class says its `features`, and writes `_transaction`, `row_count` and `close`. It may use `_claimed`, a
+    A database's class says its `features`, and writes `_transaction`, `row_count`, `rejected_rows` and
+    `set_aside_counts` (`BesideSink` has the rows for a database with SQL). It may use `_claimed`, a
     transaction on the table once it is known to be this pipeline's, `_clock`, and `_log_added`, for the columns that a
     transaction has added; it may override `_committed`, and what is public. All else here is no database's.
     """
-
-    features: Features
-    """What the sink does beside: the empty set for one that does nothing."""
 
     def __init__(self, spec: TableSpec, where: str, clock: Clock | None) -> None:
         self.spec = spec
@@ -74,14 +62,6 @@ class TransactionalSink(ABC, Generic[T]):
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[T]:
         """A transaction on the table, committed at the end of the block and rolled back if it raises."""
-
-    @abstractmethod
-    def row_count(self) -> int:
-        """See `Sink`."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """See `Sink`."""
 
     def _committed(self, transaction: T) -> None:
         """Whatever `transaction` has found out holds from now on: a rollback would have undone tables too."""
@@ -146,17 +126,14 @@ class TransactionalSink(ABC, Generic[T]):
 
     def _check_features(self, batch: Batch) -> None:
         """Refuse a batch that has more to write beside the table than this sink says that it does."""
-        asked: dict[SinkFeature[Any], object] = {
-            VERSIONS: batch.versioned,
-            DUPLICATES: batch.identities,
-            RELATED: batch.related,
-            PARKING: batch.parking,
-            OUTBOX: batch.outbox or None,
-            REJECTED: batch.again,
-            MESSAGES: batch.messages,
+        asked: dict[SinkFeature[Any], Sequence[object]] = {
+            BOOKKEEPING: [batch.identities],
+            RELATED: [batch.related],
+            STATES: [batch.versioned, batch.parking, batch.outbox or None, batch.messages],
         }
-        for feature in (feature for feature, some in asked.items() if some is not None):
-            require(self, feature, "what a batch writes beside its table")
+        for feature, brought in asked.items():
+            if any(one is not None for one in brought):
+                require(self, feature, "what a batch writes beside its table")
 
     def _judge(self, refusal: fence.Refusal, level_of: LevelOf) -> None:
         """Return if the range is a zombie's; else put the partition into dispute, for good, and raise."""
@@ -217,12 +194,11 @@ class TransactionalSink(ABC, Generic[T]):
             if anew:
                 transaction.forget_keys()
             places = {(hub, name): mark.sequence_number for name, mark in marks.items()}
-            if SKIPPING in self.features:
+            if BOOKKEEPING in self.features:
                 transaction.drop_notes(places)
-            if PARKING in self.features:
-                transaction.unpark_above(places)
-            if DUPLICATES in self.features:
                 transaction.identities_reach(None)
+            if STATES in self.features:
+                transaction.unpark_above(places)
             transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
         self._memory.seen.forget((hub, name) for name in marks)
 

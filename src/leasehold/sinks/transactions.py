@@ -2,7 +2,8 @@
 
 Owns the contract between `TransactionalSink`, which has the rules and the order of a batch, and each database's own
 way. Every method runs inside the transaction, and what `lock_watermarks` has locked nobody else changes until its end.
-What is written beside the table (`WritesBeside`) is asked for only where the sink says its feature (`sinks.features`).
+What is written beside the table (`WritesBeside`), but for rejected rows, is asked for only where the sink says its
+feature (`sinks.features`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Outcome:
 
 
 class RemembersIdentities(Protocol):
-    """Of a transaction, for DUPLICATES: remember events by what a producer repeats (`duplicates`)."""
+    """Of a transaction, for BOOKKEEPING: remember events by what a producer repeats (`duplicates`)."""
 
     def known_identities(self, digests: Collection[str]) -> Memory:
         """What is remembered of these identities. Nobody else changes it until the transaction ends."""
@@ -84,7 +85,7 @@ WriteState = Callable[["Key", Mapping[str, Any] | None], None]
 class WritesBeside(RemembersIdentities, Protocol):
     """Of a transaction, what it writes beside its table, under the lock of the batch's watermarks."""
 
-    # SKIPPING: the rules are in `sinks.beside.skipping.contract`
+    # BOOKKEEPING, notes: `sinks.beside.skipping.contract`
 
     def skip_notes(self, up_to: Mapping[Lane, int]) -> list[SkipNote]:
         """The notes of events up to a sequence number of each of these partitions."""
@@ -98,7 +99,7 @@ class WritesBeside(RemembersIdentities, Protocol):
         """Remove the notes of events up to a sequence number of each of these partitions: rule 5."""
         ...
 
-    # PARKING: the rules are in `sinks.beside.parking`
+    # STATES, parked events: `sinks.beside.parking`
 
     def are_parked(self, hub: str, partition: str, numbers: Collection[int]) -> bool:
         """Whether all these events of a partition are parked."""
@@ -115,13 +116,13 @@ class WritesBeside(RemembersIdentities, Protocol):
         """Remove the parked events of these partitions above these sequence numbers: rule 5."""
         ...
 
-    # OUTBOX: `sinks.beside.outbox`
+    # STATES, emitted events: `sinks.beside.outbox`
 
     def emit(self, events: Sequence[EmittedEvent], now: float) -> None:
         """Put events into the outbox, in this order: rule 2."""
         ...
 
-    # VERSIONS: `sinks.beside.versions`
+    # STATES, versions: `sinks.beside.versions`
 
     def lock_entities(self, keys: Collection[Key]) -> dict[Key, int]:
         """The versions of these, which nobody else changes until the transaction ends."""
@@ -135,7 +136,7 @@ class WritesBeside(RemembersIdentities, Protocol):
         """Raise the versions of these, which are locked, and note what is the latest of those that have one."""
         ...
 
-    # REJECTED: `sinks.beside.set_aside`
+    # rejected rows: `sinks.set_aside`
 
     def rejected_of(self, events: Collection[EventId]) -> Found:
         """The rejected rows of each of these events; nobody else changes them until the transaction ends."""
@@ -145,7 +146,7 @@ class WritesBeside(RemembersIdentities, Protocol):
         """Set `rows` aside in the place of those that were tried again."""
         ...
 
-    # MESSAGES: `sinks.beside.messages`
+    # STATES, messages: `sinks.beside.messages`
 
     def state_writer(self, schema: pa.Schema) -> WriteState:
         """After it has checked the table for states of this schema: what writes them."""

@@ -23,7 +23,6 @@ from leasehold.operations.checking import DRIVER, TASK, Finding, asked, look_at_
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
-from leasehold.sinks.features import COMPARISON, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.remembered_order import unordered_rows
@@ -157,8 +156,7 @@ def _transform_and_table(spark: SparkSession, file: PipelineFile, barred: Collec
     kind_of_order(batch)
     if file.sink_url in barred:
         return
-    if (compares := offered(sink, COMPARISON)) is not None:
-        compared = compares.compare(batch.rows.schema)
+    if (compared := sink.compare(batch.rows.schema)) is not None:
         said = (
             "these columns fit the table"
             if compared.there

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from leasehold.hubs.arrow import event_schema
 from leasehold.hubs.base import EVENT_COLUMNS, Hub
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
+from leasehold.sinks.set_aside import EventId, RejectedRow
 
 _OF_EVERY_ROW = ("body", "hub", "partition", "sequenceNumber")
 

@@ -22,8 +22,8 @@ from leasehold.model import EventRange
 from leasehold.operations.aside.contract import Left
 from leasehold.operations.aside.rejected import Recomputed
 from leasehold.pipeline_file import PipelineFile
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.set_aside import EventId, RejectedRow
 from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import event_ids, events_of_hub, kept_events, whole_rows, with_bodies, with_levels
 from leasehold.spark.loop.poison import halves

@@ -9,46 +9,45 @@ from pathlib import Path
 
 import pytest
 from tests.repository import ROOT
-from tests.sinks.plain import plain
+from tests.sinks.plain import PlainSink
 
 from leasehold.sinks import TableSpec
-from leasehold.sinks.features import PARKING
+from leasehold.sinks.features import BOOKKEEPING, STATES
 from leasehold_testkit.contracts.sinks.fixtures import asked
 from leasehold_testkit.contracts.sinks.methods import wrong_with
 
 
 def test_a_missing_method_and_one_with_other_arguments_are_found() -> None:
     class Half:
-        def check_parked(self, twice: bool) -> None: ...
+        def skip_notes(self, twice: bool) -> None: ...
 
-        def parked_entities(self, hub: str, partition: str, more: int = 0) -> None: ...
+        def noted(self, hub: str, more: int = 0) -> None: ...
 
-        def parked_rows(self, selection: object) -> None: ...
+        def clear(self, retention: object) -> None: ...
 
-    found = [*wrong_with(Half(), PARKING.protocol)]
+    found = [*wrong_with(Half(), BOOKKEEPING.protocol)]
     assert [what.partition(" cannot")[0] for what in found] == [
-        "Half.check_parked",
-        "Half lacks KeepsParked.parked_events",
-        "Half.parked_rows",
-        "Half lacks KeepsParked.hurry_parked",
-        "Half lacks KeepsParked.drop_parked",
+        "Half lacks KeepsNotes.note_skip",
+        "Half.skip_notes",
+        "Half lacks KeepsNotes.forget_entity",
+        "Half.clear",
     ]
 
 
 def test_a_suite_is_skipped_by_the_name_of_what_is_not_said(tmp_path: Path) -> None:
-    lacking = plain(tmp_path / "t.db", TableSpec(name="orders", pipeline="p", keys=("id",)))
-    with pytest.raises(pytest.skip.Exception, match="PlainSink does not have the feature PARKING"):
-        asked(lacking, PARKING)
+    lacking = PlainSink(tmp_path / "t.db", TableSpec(name="orders", pipeline="p", keys=("id",)))
+    with pytest.raises(pytest.skip.Exception, match="PlainSink does not have the feature STATES"):
+        asked(lacking, STATES)
 
 
 SUITES = """
 import pytest
-from leasehold.sinks.features import CONTENTS, PARKING
+from leasehold.sinks.features import STATES
 from leasehold_testkit.contracts.sinks import ParkingContract, SinkContract
 from tests.sinks.plain import PlainSink
 
 class Boasting(PlainSink):
-    features = frozenset({PARKING, CONTENTS})
+    features = frozenset({STATES})
 
 class TestNothingSaid(ParkingContract):
     @pytest.fixture
@@ -66,7 +65,6 @@ def test_a_suite_skips_what_is_not_said_and_fails_what_is_said_and_not_there(tmp
     (tmp_path / "test_suites.py").write_text(SUITES)
     run = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-k", "NothingSaid or all_methods"]
     ran = subprocess.run([*run, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "PlainSink does not have the feature PARKING" in ran.stdout
-    assert "Boasting lacks KeepsParked.check_parked" in ran.stdout
-    assert "Boasting lacks TellsContents.contents" in ran.stdout
+    assert "PlainSink does not have the feature STATES" in ran.stdout
+    assert "Boasting lacks KeepsStates.check_parked" in ran.stdout
     assert re.search(r"^1 failed, \d+ skipped", ran.stdout, re.MULTILINE), ran.stdout

@@ -27,12 +27,11 @@ from leasehold.handlers.places import CallingOwner, ReadBatch, Sent
 from leasehold.handlers.spread import BEHIND, BEHIND_ALL, SpreadEntities
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.outbox.contract import Outbox
-from leasehold.sinks.beside.parking.contract import KeepsParked
-from leasehold.sinks.beside.set_aside.contract import EventId, Selection
-from leasehold.sinks.features import OUTBOX, offered
+from leasehold.sinks.features import KeepsStates
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.parking import Parking
 from leasehold.sinks.rules.table_spec import BatchResult
+from leasehold.sinks.set_aside import EventId, Selection
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class TriesParked(ABC):
     """What of a handled table tries parked events; the rest of it says how events are computed and applied."""
 
     sink: Sink
-    _parks: KeepsParked
+    _states: KeepsStates
     _spread: SpreadEntities | None
     _exclusive: ExclusiveEntities | None
     _sender: OutboxSender | None
@@ -86,8 +85,7 @@ class TriesParked(ABC):
     @property
     def _outbox(self) -> Outbox | None:
         """The outbox, if somebody here sends it."""
-        kept = None if self._sender is None else offered(self.sink, OUTBOX)
-        return None if kept is None else kept.outbox
+        return None if self._sender is None else self._states.outbox
 
     def _of(self, batch: ReadBatch) -> KnownPartition:
         return batch.known if isinstance(batch, GuestPlace) else self._known[batch.hub, batch.partition]
@@ -96,7 +94,7 @@ class TriesParked(ABC):
         return self.sink.watermarks(batch.hub).get(batch.partition, Watermark())
 
     def _waiting(self, batch: ReadBatch, mark: Watermark) -> Mapping[Key, float]:
-        return self._of(batch).entities_waiting(self._parks, batch.hub, batch.partition, mark, self._clock.wall())
+        return self._of(batch).entities_waiting(self._states, batch.hub, batch.partition, mark, self._clock.wall())
 
     def _try_parked(self, batch: ReadBatch, context: CallingOwner) -> None:
         """Try the parked events of this partition that are due, and ask to be called when the next ones are.
@@ -177,7 +175,7 @@ class TriesParked(ABC):
     def _try_keys(self, batch: ReadBatch, mark: Watermark, now: float, keys: Collection[Key], at_most: int) -> bool:
         """One commit of the first parked events of these entities, which are due. Whether any of them waits no more."""
         known = self._of(batch)
-        found = self._parks.parked_events(batch.hub, batch.partition, keys, at_most)
+        found = self._states.parked_events(batch.hub, batch.partition, keys, at_most)
         events = [
             one for one in found if one.sequence_number <= mark.sequence_number
         ]  # others a later owner has parked
@@ -220,7 +218,7 @@ class TriesParked(ABC):
     def _parked_lanes(self) -> Iterator[Lane]:
         """The partitions that have parked events, in order."""
         after: EventId | None = None
-        while first := self._parks.parked_rows(Selection(), 1, after):
+        while first := self._states.parked_rows(Selection(), 1, after):
             its = first[0].id
             yield its.hub, its.partition
             after = EventId(its.hub, its.partition, BEHIND_ALL)
@@ -274,7 +272,7 @@ class TriesParked(ABC):
         """The sign of a left partition, which of its entities are due, the longest first, and whether it has emitted
         what is not sent."""
         lane, now = (place.hub, place.partition), self._clock.wall()
-        found = self._parks.parked_entities(*lane).items()
+        found = self._states.parked_entities(*lane).items()
         waiting = {key: at for key, at in found if at < math.inf and (lane, key) not in left_behind.refused}
         self._of(place).waiting = None  # to be read again
         due = sorted((at, key) for key, at in waiting.items() if at <= now)

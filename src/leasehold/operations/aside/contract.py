@@ -24,7 +24,7 @@ from typing import Any, ClassVar, TypeVar
 from leasehold.errors import ConfigError, UsageError
 from leasehold.operations.aside.exported import ExportedFile, ExportedLine, body_as_bytes
 from leasehold.operations.aside.reasons import VALUE, ReasonGroup, ReasonGroups, form_of
-from leasehold.sinks.beside.set_aside.contract import Selection
+from leasehold.sinks.set_aside import Selection
 
 T = TypeVar("T")
 AT_A_TIME = 1000

@@ -23,9 +23,10 @@ from leasehold.handlers.table import HandledTable
 from leasehold.operations.aside.contract import AT_A_TIME
 from leasehold.processors.events.delivery import EventBatch
 from leasehold.processors.events.stopping import StopReason
-from leasehold.sinks.beside.parking.contract import KeepsParked, ParkedRow
-from leasehold.sinks.beside.set_aside.contract import EventId, Selection
+from leasehold.sinks.beside.parking.contract import ParkedRow
+from leasehold.sinks.features import KeepsStates
 from leasehold.sinks.rules.fence import Lane
+from leasehold.sinks.set_aside import EventId, Selection
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ class _Caller:
         self.due = min(self.due, seconds)
 
 
-def try_left(table: HandledTable, parked: KeepsParked, events: Sequence[EventId]) -> list[tuple[ParkedRow, str]]:
+def try_left(table: HandledTable, parked: KeepsStates, events: Sequence[EventId]) -> list[tuple[ParkedRow, str]]:
     """Try what is due of the partitions of these events, until nothing changes any more.
 
     Gives those of them that stay parked, each with why: what the handler raised, or why the events of its partition
@@ -66,7 +67,7 @@ def try_left(table: HandledTable, parked: KeepsParked, events: Sequence[EventId]
     ]
 
 
-def _each(parked: KeepsParked, chosen: Selection) -> Iterator[ParkedRow]:
+def _each(parked: KeepsStates, chosen: Selection) -> Iterator[ParkedRow]:
     after: EventId | None = None
     while some := parked.parked_rows(chosen, AT_A_TIME, after):
         after = some[-1].id

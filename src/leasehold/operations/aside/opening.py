@@ -9,31 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError, UsageError
 from leasehold.operations.aside.contract import Aside
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
-from leasehold.sinks.features import COMPARISON, OUTBOX, PARKING, REJECTED, SinkFeature, offered
+from leasehold.sinks.features import STATES
 
 if TYPE_CHECKING:
     from leasehold.operations.aside.rejected import Transform
 
-FEATURES: Mapping[str, SinkFeature[Any]] = {
-    "rejected": REJECTED,
-    "parked": PARKING,
-    "refused": OUTBOX,
-    "dropped": REJECTED,
-}
-"""The kinds of a pipeline's table, and the feature of the sink that each stands on."""
+OF_A_TABLE = ("rejected", "parked", "refused", "dropped")
+"""The kinds of a pipeline's table."""
+OF_STATES = ("parked", "refused")
+"""Those of them that only a sink with STATES keeps."""
 DEAD_LETTERS = "dead-letters"
 
 
 def check_there(sink: Sink) -> None:
     """Raise `UsageError` for a table that has not been made yet, as far as the sink can tell without making it."""
-    if (compares := offered(sink, COMPARISON)) is not None and not compares.compare(None).there:
+    if (compared := sink.compare(None)) is not None and not compared.there:
         raise UsageError(
             f"there is no table {sink.spec.called} in the database of the pipeline file, and none was made: no "
             "instance has filled it yet, or sink.url is not the one that they use"
@@ -68,9 +65,8 @@ def opened(
         return [letters]
     pipeline, sink = opened_table(Path(target), settings)
     close.callback(sink.close)
-    kinds = [name for name, feature in FEATURES.items() if offered(sink, feature)] if kind is None else [kind]
-    if not kinds:
-        raise UsageError(f"the table {sink.spec.called} is in a {type(sink).__name__}, which keeps nothing aside")
+    kept = [name for name in OF_A_TABLE if name not in OF_STATES or STATES in sink.features]
+    kinds = kept if kind is None else [kind]
     return [_of_table(name, pipeline, sink, transform) for name in kinds]
 
 

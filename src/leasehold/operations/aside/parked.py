@@ -21,16 +21,16 @@ from leasehold.pipeline_file import PipelineFile
 from leasehold.printable import utc
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.forgetting import parse_key
-from leasehold.sinks.beside.parking.contract import KeepsParked, ParkedRow
-from leasehold.sinks.beside.set_aside.contract import EventId
-from leasehold.sinks.features import MESSAGES, PARKING, offered, require
+from leasehold.sinks.beside.parking.contract import ParkedRow
+from leasehold.sinks.features import STATES, KeepsStates, require
+from leasehold.sinks.set_aside import EventId
 
 logger = logging.getLogger(__name__)
 
 
-def parked_of(sink: Sink) -> KeepsParked:
+def parked_of(sink: Sink) -> KeepsStates:
     """What the sink offers for its parked events. Raises `ConfigError` where it is nothing."""
-    return require(sink, PARKING, "leasehold aside --kind parked")
+    return require(sink, STATES, "leasehold aside --kind parked")
 
 
 class ParkedAside(Aside):
@@ -56,8 +56,7 @@ class ParkedAside(Aside):
 
     def beside(self) -> Iterator[tuple[str, tuple[str, str], Sequence[Mapping[str, object]]]]:
         """How many messages of which queue are parked, and since when: their processors try them."""
-        keeps = offered(self._sink, MESSAGES)
-        waiting = {} if keeps is None else keeps.parked_messages.waiting()
+        waiting = self._parked.parked_messages.waiting()
         records = [{"queue": name, "messages": of[0], "oldest": utc(of[1])} for name, of in waiting.items()]
         yield "queues", ("queue", "with parked messages"), records
 

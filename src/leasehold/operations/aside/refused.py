@@ -13,7 +13,7 @@ from leasehold.operations.aside.exported import ExportedFile, body_as_json
 from leasehold.printable import utc
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.outbox.contract import Outbox
-from leasehold.sinks.features import OUTBOX, require
+from leasehold.sinks.features import STATES, require
 
 AT_A_TIME = 100
 """Events that are read, or changed, together: what is refused for its size is large."""
@@ -21,7 +21,7 @@ AT_A_TIME = 100
 
 def refused_of(sink: Sink) -> Outbox:
     """What the sink offers for refused events. Raises `ConfigError` where it is nothing."""
-    return require(sink, OUTBOX, "leasehold aside --kind refused").outbox
+    return require(sink, STATES, "leasehold aside --kind refused").outbox
 
 
 class RefusedAside(Aside):

@@ -1,7 +1,7 @@
 """Rejected rows, for an operator, and the notes of what was dropped.
 
 Owns the work on any number of events: in pieces of whole events, each piece read, transformed and brought into the
-table by itself. The rules of a single event are the sink's (`sinks.beside.set_aside`). What needs the transform is
+table by itself. The rules of a single event are the sink's (`sinks.set_aside`). What needs the transform is
 handed in. Where a handler fills the table there is no transform: its events, dead letters among them, are parked again
 with the place and time that they came with, as if no try had been made (rule 8), and their owners do the rest. Whoever
 stops between listing and trying is told by the sink what was changed meanwhile, and leaves that alone.
@@ -36,16 +36,9 @@ from leasehold.pipeline_file import PipelineFile
 from leasehold.printable import utc
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.forgetting import is_of, parse_key
-from leasehold.sinks.beside.set_aside.contract import (
-    EventId,
-    ParkedAgain,
-    RejectedRow,
-    RejectedRows,
-    RetryResult,
-    Selection,
-)
-from leasehold.sinks.features import REJECTED, SKIPPING, offered, require
+from leasehold.sinks.features import BOOKKEEPING, offered
 from leasehold.sinks.rules.parking import ParkedEvent
+from leasehold.sinks.set_aside import EventId, ParkedAgain, RejectedRow, RetryResult, Selection
 
 if TYPE_CHECKING:
     from leasehold.sinks.rules.batch import Batch
@@ -75,12 +68,6 @@ event in one. What is left cannot be computed again: neither the hub nor the tab
 Transform = Callable[[PipelineFile], AbstractContextManager[Recompute]]
 
 
-def rejected_rows_of(sink: Sink) -> RejectedRows:
-    """What the sink offers for its rejected rows. Raises `ConfigError` where it is nothing."""
-    remedy = f"Look into the table {sink.spec.beside(sink.spec.rejected)} itself"
-    return require(sink, REJECTED, "leasehold aside --kind rejected", remedy).rejected_rows
-
-
 class RejectedAside(Aside):
     """The rejected rows of a pipeline's table. Trying them again takes `transform`, but where a handler fills it."""
 
@@ -90,7 +77,7 @@ class RejectedAside(Aside):
     def __init__(self, pipeline: PipelineFile, sink: Sink, transform: Transform) -> None:
         self.where = pipeline.name
         self._pipeline, self._sink, self._transform = pipeline, sink, transform
-        self._rows = rejected_rows_of(sink)
+        self._rows = sink.rejected_rows
 
     def _entries(self, choice: EntryFilter) -> Iterator[Entry]:
         return self._listed(choice.selection, AT_A_TIME)
@@ -123,7 +110,7 @@ class RejectedAside(Aside):
 
     def beside(self) -> Iterator[tuple[str, tuple[str, str], Sequence[Mapping[str, object]]]]:
         """The events that a person has noted to be skipped, and that no batch has come to yet."""
-        skips = offered(self._sink, SKIPPING)
+        skips = offered(self._sink, BOOKKEEPING)
         notes = () if skips is None else skips.skip_notes()
         yield (
             "toSkip",
@@ -194,7 +181,7 @@ class DroppedAside(Aside):
 
     def __init__(self, pipeline: PipelineFile, sink: Sink) -> None:
         self.where, self._spec = pipeline.name, sink.spec
-        self._rows = rejected_rows_of(sink)
+        self._rows = sink.rejected_rows
 
     def _entries(self, choice: EntryFilter) -> Iterator[Entry]:
         for one in self._rows.dropped(ALL_OF_THEM):

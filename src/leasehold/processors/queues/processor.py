@@ -67,7 +67,7 @@ from leasehold.queues.locks import LOST, Answered, LockTimes
 from leasehold.runtime import Runtime
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.base import Sink
-from leasehold.sinks.features import MESSAGES, require
+from leasehold.sinks.features import STATES, require
 from leasehold.stores import LeaseStore
 from leasehold.stores.lease_rules import check_keys
 from leasehold.told import Outage
@@ -125,14 +125,14 @@ class QueueProcessor:
         self._reader = ContentReader(handler, bodies_of(schema).reader(), columns, settings.key, check)
         spec = TableSpec(name=table, pipeline=pipeline, keys=handler.keys)
         self._sink: Sink = open_sink(sink, spec, base=runtime.base)
-        kept = require(self._sink, MESSAGES, "a queue processor")
+        kept = require(self._sink, STATES, "a queue processor")
         kept.check_messages(columns)
         self._leases = None if sessions else _leases_in(lease_store, scope, settings)
         opened = partial(open_queue, url, base=runtime.base)
         self._queue: Queue = opened()
         name, parking = self._queue.name, kept.parked_messages
         self._locks = LockTimes(self._queue.url, self._queue.shortest_lock)
-        self._work = Work(name, handler, kept, columns, settings=settings, clock=self._clock)
+        self._work = Work(name, handler, self._sink, columns, settings=settings, clock=self._clock)
         self._turns = MessageTurns(name, self._work, self._reader, parking, settings=settings, runtime=runtime)
         self._room = Room(settings, runtime.rng, looks=True)
         self._stop = threading.Event()

@@ -33,14 +33,15 @@ from leasehold.processors.queues.content import MessageContent, sent_as
 from leasehold.processors.queues.messages_in_hand import Ending, HeldMessage, TryResult
 from leasehold.processors.queues.settings import QueueDelivery
 from leasehold.queues.base import QueueMessage
+from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.messages.contract import (
-    KeepsMessages,
     KnownOfMessage,
     MessageChange,
     MessageName,
     MessageOutcome,
     MessageStep,
 )
+from leasehold.sinks.features import STATES, require
 from leasehold.sinks.rules.batch import Batch
 from leasehold.told import Told
 
@@ -73,13 +74,14 @@ class Work:
         self,
         queue: str,
         handler: EntityHandler,
-        sink: KeepsMessages,
+        sink: Sink,
         state: pa.Schema,
         *,
         settings: QueueDelivery,
         clock: Clock,
     ) -> None:
         self._queue, self._sink = queue, sink
+        self._kept = require(sink, STATES, "a queue processor")
         self._state, self._columns = state, columns_of(state)
         self._settings, self._clock = settings, clock
         self._calls = HandlerCalls(handler, settings.handler_timeout, math.inf)
@@ -143,7 +145,7 @@ class Work:
         """Try the first, and those that may be committed with it. Raises `UsageError` for what no table holds."""
         try:
             names = [self.name_of(each.message) for each in tries]
-            known = self._sink.read_messages(self._state, tries[0].content.key, names)
+            known = self._kept.read_messages(self._state, tries[0].content.key, names)
             if repeated := len(list(takewhile(lambda each: each.done, known))):
                 return [TryResult(Ending.REPEATED)] * repeated
             if known[0].behind:

@@ -31,7 +31,7 @@ _AT = '"at"'  # a word of SQL in some databases
 def clear(
     transaction: BesideTransaction, retention: Retention, now: float, after: tuple[object, ...] | None, at_most: int
 ) -> Cleared:
-    """One step. See `Forgets`. Where memories are to be cleared, the tables of this module are there."""
+    """One step. See `KeepsNotes`. Where memories are to be cleared, the tables of this module are there."""
     spec = transaction.session.spec
     rejected, more = 0, False
     if retention.rejected is not None:

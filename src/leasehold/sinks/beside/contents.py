@@ -10,9 +10,9 @@ from leasehold.sinks.beside.outbox import table as outbox
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.session import Session
 from leasehold.sinks.beside.set_aside import rejected
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.beside.skipping import table as skips
 from leasehold.sinks.beside.skipping.table import SKIP
+from leasehold.sinks.set_aside import SetAsideCounts
 
 
 def of_tables(session: Session) -> TableContents:

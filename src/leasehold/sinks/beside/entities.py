@@ -29,7 +29,7 @@ def versions(session: Session, keys: Collection[Key]) -> dict[Key, int]:
 
 
 def known(session: Session, read_states: ReadStates, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-    """See `KeepsVersions.read_entities`: versions are read first. The tables are there."""
+    """See `KeepsStates.read_entities`: versions are read first. The tables are there."""
     entities = _rows(session, keys)
     asked, values = _asked(session, keys)
     waits = (  # one row of each, however many are parked

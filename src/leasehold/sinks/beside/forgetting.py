@@ -1,6 +1,6 @@
 """What a sink keeps beside its table, and for how long: forgetting an entity, and clearing what is old.
 
-Owns the contract beside `base.Sink`, and its rules. A sink that can forget implements `Forgets`. Does no I/O.
+Owns the rules of `KeepsNotes.forget_entity` and `clear`, and their values. Does no I/O.
 
 1. Nothing is cleared unless a retention says so. What is cleared is gone for good, some at a time.
 2. A rejected row, and the note of one that was dropped, is old once it was set aside, or dropped, longer ago than its
@@ -24,14 +24,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from leasehold.config import check_number
 from leasehold.errors import ConfigError
-from leasehold.sinks.beside.set_aside.contract import RejectedRow
 from leasehold.sinks.rules.table_spec import TableSpec, check_utf8, folded, ordered_keys
+from leasehold.sinks.set_aside import RejectedRow
 
-__all__ = ["Cleared", "Forgets", "Forgotten", "Retention"]
+__all__ = ["Cleared", "Forgotten", "Retention"]
 
 AT_A_TIME = 1000
 """Rows that a step looks at."""
@@ -98,29 +97,6 @@ class Forgotten:
 
     memories: int = 0
     rejected: int = 0
-
-
-class Forgets(Protocol):
-    """A sink that can forget what it keeps beside its table."""
-
-    def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
-        """Forget the entity with these values in its key columns, as text: rule 5, in one transaction."""
-        ...
-
-    def clear(
-        self,
-        retention: Retention,
-        now: float | None = None,
-        after: tuple[object, ...] | None = None,
-        at_most: int = AT_A_TIME,
-    ) -> Cleared:
-        """Clear some of what is old at `now` (seconds since 1970), in one short transaction: rules 1 to 3.
-
-        Without `now`, the clock of the database says the time: one clock for all instances, so that an instance whose
-        own clock is ahead does not clear early for all of them. Looks at most at `at_most` rows of each kind; of keys
-        at those behind `after`.
-        """
-        ...
 
 
 def parse_key(spec: TableSpec, stated: Sequence[str]) -> dict[str, str]:

@@ -63,7 +63,7 @@ def _record(session: Session) -> TableRecord | None:
 
 
 def recorded_identity(session: Session) -> str | None:
-    """See `ComparesSchema`. For a database in which `TABLE` may not be there yet, and outside of a transaction too."""
+    """See `Sink`. For a database in which `TABLE` may not be there yet, and outside of a transaction too."""
     record = _record(session) if session.there(TABLE) else None
     return None if record is None else record.sink_id
 

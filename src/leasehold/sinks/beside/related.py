@@ -1,6 +1,6 @@
 """Rows of related tables, which a handler writes with its entity's state, in the batch's one transaction.
 
-Owns the contract, and what a handler says of such rows. A sink with it implements `RelatesTables`.
+Owns the rules of `RelatesTables`, and its values.
 
 1. A related table is in the same database (Postgres) or file (SQLite) as the entity table: in the schema that its name
    states (`rules.table_name`), or else in the entity table's. Somebody else makes it, with whatever constraints; a
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.rules.table_name import TableName
@@ -29,7 +29,7 @@ from leasehold.sinks.rules.table_spec import TableSpec, folded
 if TYPE_CHECKING:
     from leasehold.sinks.rules.related import Gone, Row
 
-__all__ = ["RelatedTable", "RelatesTables"]
+__all__ = ["RelatedTable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,6 @@ class RelatedTable:
     columns: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
     missing: tuple[str, ...] = ()
-
-
-class RelatesTables(Protocol):
-    """What a sink may do beside `KeepsStates`: write rows of related tables, and say beforehand what may be written."""
-
-    def check_related(self, tables: Collection[str]) -> None:
-        """Refuse what is not a table that may be written to. Raises `ConfigError`, `UsageError`."""
-        ...
-
-    def related_table(self, name: str) -> RelatedTable:
-        """The table of this name. Raises what `check_related` raises."""
-        ...
 
 
 def check_names(spec: TableSpec, tables: Collection[str], schema: str = "") -> None:

@@ -7,17 +7,18 @@ differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from leasehold.database.tables import Kind
 from leasehold.sinks.beside.forgetting import Forgotten
-from leasehold.sinks.rules.fence import Lane, Watermark
+from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.transactions import TableTransaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,7 +162,7 @@ class Session(Protocol):
         ...
 
 
-class BesideTransaction(Protocol):
+class BesideTransaction(TableTransaction, Protocol):
     """A transaction of a sink, as what changes something beside the table sees it."""
 
     @property
@@ -175,32 +176,8 @@ class BesideTransaction(Protocol):
         """Whether this table is there. Raises `UsageError` for somebody else's."""
         ...
 
-    def lock_partitions(self, lanes: Collection[Lane]) -> None:
-        """Keep those of these watermarks that there are from changing until the transaction ends."""
-        ...
-
-    def watermarks(self, hubs: Iterable[str]) -> dict[Lane, Watermark]: ...
-
-    def set_watermarks(self, marks: Mapping[Lane, Watermark]) -> None: ...
-
-    def reader_beside(self, hub: str) -> str | None:
-        """Another consumer group than the spec's that the table has been filled by from this hub."""
-        ...
-
     def set_aside(self, rows: Sequence[Rejected], now: float) -> None:
         """Set rows aside, of events that have none."""
-        ...
-
-    def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
-        """What writes states of this schema, None for none. Raises `UsageError` for one that the table refuses."""
-        ...
-
-    def count_change(self, lanes: Collection[Lane] | None = None) -> None:
-        """Note that entities of these partitions, or of any, were written or forgotten outside of a batch."""
-        ...
-
-    def lock_watermarks(self, lanes: Collection[Lane], *, whole_table: bool = False) -> None:
-        """Keep these watermarks from changing, missing ones too; with `whole_table` all that the table has."""
         ...
 
     def forget(self, key: Mapping[str, str]) -> Forgotten:

@@ -5,12 +5,13 @@ Owns which table each of these needs, and what is locked first. A database bring
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
 
+from leasehold.sinks.base import Sink
 from leasehold.sinks.beside import clearing, entities
 from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
@@ -26,8 +27,8 @@ from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.contract import ParkedRow
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.session import Access, BesideTransaction, Session
-from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
+from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.skipping import table as skips
 from leasehold.sinks.beside.skipping.contract import Noted
 from leasehold.sinks.beside.skipping.table import SKIP
@@ -38,30 +39,30 @@ from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
 from leasehold.sinks.rules.skipping import SkipNote
-from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import EventId, RejectedRows, Selection
 
 
-class BesideSink(ABC):
+class BesideSink(Sink):
     """Of a sink, what it offers beside its table."""
-
-    spec: TableSpec
 
     @property
     @abstractmethod
     def _access(self) -> Access: ...
 
-    @abstractmethod
-    def check(self, schema: pa.Schema) -> None: ...
+    @property
+    def rejected_rows(self) -> RejectedRows:
+        """See `Sink`."""
+        return KeptRejectedRows(self._access)
 
     def check_states(self, *, referred: bool = False) -> None:
-        """See `KeepsStates`; MESSAGES asks for it too."""
+        """See `KeepsStates`."""
         raise NotImplementedError(
-            f"{type(self).__name__} has no method check_states, which the features STATES and MESSAGES ask for: write "
-            "it, or leave both out of the sink's features"
+            f"{type(self).__name__} has no method check_states, which the feature STATES asks for: write it, or leave "
+            "STATES out of the sink's features"
         )
 
     def forget_entity(self, key: Mapping[str, str]) -> Forgotten:
-        """See `Forgets`."""
+        """See `KeepsNotes`."""
 
         def once(transaction: BesideTransaction) -> Forgotten:
             transaction.lock_watermarks([], whole_table=True)
@@ -77,7 +78,7 @@ class BesideSink(ABC):
         after: tuple[object, ...] | None = None,
         at_most: int = AT_A_TIME,
     ) -> Cleared:
-        """See `Forgets`."""
+        """See `KeepsNotes`."""
 
         def once(transaction: BesideTransaction) -> Cleared:
             at = transaction.session.clock() if now is None else now
@@ -86,7 +87,7 @@ class BesideSink(ABC):
         return self._access.changed(once, *((PLACE, CLEARED) if retention.note_every and self.spec.memory else ()))
 
     def note_skip(self, note: SkipNote) -> Noted:
-        """See `SkipsEvents`."""
+        """See `KeepsNotes`."""
         lane, up_to = note.lane, {note.lane: note.sequence_number}
 
         def once(transaction: BesideTransaction) -> Noted:
@@ -108,23 +109,23 @@ class BesideSink(ABC):
         return self._access.changed(once, SKIP)
 
     def skip_notes(self) -> list[SkipNote]:
-        """See `SkipsEvents`."""
+        """See `KeepsNotes`."""
         with self._access.looking(SKIP) as session:
             return skips.notes(session) if session.there(SKIP) else []
 
     def noted(self, hub: str) -> dict[str, frozenset[int]]:
-        """See `SkipsEvents`."""
+        """See `KeepsNotes`."""
         with self._access.looking() as session:  # once a batch, and most tables never have a note
             return skips.numbers(session, hub) if session.there(SKIP) else {}
 
     def check_messages(self, schema: pa.Schema) -> None:
-        """See `KeepsMessages`."""
+        """See `KeepsStates`."""
         self.check_states()
         self.check(fenced(schema))
         self._access.changed(lambda transaction: messages.check(transaction.session), *MESSAGES)
 
     def read_messages(self, schema: pa.Schema, key: Key, named: Sequence[MessageName]) -> list[KnownOfMessage]:
-        """See `KeepsMessages`."""
+        """See `KeepsStates`."""
 
         def once() -> list[KnownOfMessage]:
             with self._access.viewing(self.spec.name, *MESSAGES) as session:
@@ -136,53 +137,53 @@ class BesideSink(ABC):
 
     @property
     def parked_messages(self) -> ParkedMessages:
-        """See `KeepsMessages`."""
+        """See `KeepsStates`."""
         return KeptMessages(self._access)
 
     @property
     def outbox(self) -> Outbox:
-        """See `KeepsOutbox`."""
+        """See `KeepsStates`."""
         return KeptOutbox(self._access)
 
     def check_parked(self) -> None:
-        """See `KeepsParked`."""
+        """See `KeepsStates`."""
         self._access.changed(lambda transaction: None, PARKED)
 
     def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
-        """See `KeepsParked`."""
+        """See `KeepsStates`."""
         with self._access.looking(PARKED) as session:
             return parked.entities(session, (hub, partition))
 
     def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
-        """See `KeepsParked`."""
+        """See `KeepsStates`."""
         with self._access.looking(PARKED) as session:
             return parked.events(session, (hub, partition), keys, at_most)
 
     def check_entities(self) -> None:
-        """See `KeepsVersions`."""
+        """See `KeepsStates`."""
         self._access.changed(lambda transaction: None, PARKED, ENTITY)
 
     def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        """See `KeepsVersions`."""
+        """See `KeepsStates`."""
         with self._access.looking(self.spec.name, PARKED, ENTITY) as session:
             return entities.known(session, partial(self._access.read_states, session, schema), keys)
 
     def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
-        """See `KeepsVersions`."""
+        """See `KeepsStates`."""
         with self._access.looking(PARKED) as session:
             return parked.firsts(session, keys)
 
     def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
-        """See `KeepsParked`."""
+        """See `KeepsStates`."""
         with self._access.looking(PARKED) as session:
             return parked.listed(session, selection, limit, after)
 
     def hurry_parked(self, events: Collection[EventId]) -> int:
-        """See `KeepsParked`."""
+        """See `KeepsStates`."""
         return self._change_parked(events, lambda session: parked.hurry(session, events))
 
     def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
-        """See `KeepsParked`."""
+        """See `KeepsStates`."""
         now = self._access.wall()
         return self._change_parked(events, lambda session: parked.drop(session, events, reason, now), DROPPED)
 

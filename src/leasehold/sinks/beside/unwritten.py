@@ -25,53 +25,53 @@ class UnwrittenFeatures:
     """Of a transaction, what it has for features that its sink does not say."""
 
     def forget_key(self, key: Mapping[str, str]) -> int:
-        """FORGETTING: forget what is known of a key, as text; how many there were. The memory of keys is there."""
-        self._unwritten("forget_key", "FORGETTING")
+        """BOOKKEEPING: forget what is known of a key, as text; how many there were. The memory of keys is there."""
+        self._unwritten("forget_key", "BOOKKEEPING")
 
     def clear_keys(
         self, old: Places, old_of_deleted: Places, after: tuple[object, ...] | None, at_most: int
     ) -> tuple[Sequence[tuple[Lane, int]], tuple[object, ...] | None]:
-        """FORGETTING: see `BesideTransaction`."""
-        self._unwritten("clear_keys", "FORGETTING")
+        """BOOKKEEPING: see `BesideTransaction`."""
+        self._unwritten("clear_keys", "BOOKKEEPING")
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """STATES: see `KeepsStates`."""
         self._unwritten("read_states", "STATES")
 
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
-        """MESSAGES: see `BesideTransaction`."""
-        self._unwritten("state_writer", "MESSAGES")
+        """STATES: see `BesideTransaction`."""
+        self._unwritten("state_writer", "STATES")
 
     def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
-        """VERSIONS: the versions of these, which nobody else changes until the transaction ends. The table is there.
+        """STATES: the versions of these, which nobody else changes until the transaction ends. The table is there.
 
         Where a transaction has locked the whole database, that is `entities.versions`.
         """
-        self._unwritten("lock_versions", "VERSIONS")
+        self._unwritten("lock_versions", "STATES")
 
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         """RELATED: see `WritesBeside`."""
         self._unwritten("write_step", "RELATED")
 
     def known_identities(self, digests: Collection[str]) -> Memory:
-        """DUPLICATES: see `RemembersIdentities`."""
-        self._unwritten("known_identities", "DUPLICATES")
+        """BOOKKEEPING: see `RemembersIdentities`."""
+        self._unwritten("known_identities", "BOOKKEEPING")
 
     def remember_identities(self, memory: Memory) -> None:
-        """DUPLICATES: see `RemembersIdentities`."""
-        self._unwritten("remember_identities", "DUPLICATES")
+        """BOOKKEEPING: see `RemembersIdentities`."""
+        self._unwritten("remember_identities", "BOOKKEEPING")
 
     def identities_reached(self) -> int | None:
-        """DUPLICATES: see `RemembersIdentities`."""
-        self._unwritten("identities_reached", "DUPLICATES")
+        """BOOKKEEPING: see `RemembersIdentities`."""
+        self._unwritten("identities_reached", "BOOKKEEPING")
 
     def identities_reach(self, time: int | None) -> None:
-        """DUPLICATES: see `RemembersIdentities`."""
-        self._unwritten("identities_reach", "DUPLICATES")
+        """BOOKKEEPING: see `RemembersIdentities`."""
+        self._unwritten("identities_reach", "BOOKKEEPING")
 
     def forget_identities(self, before: int, at_most: int) -> None:
-        """DUPLICATES: see `RemembersIdentities`."""
-        self._unwritten("forget_identities", "DUPLICATES")
+        """BOOKKEEPING: see `RemembersIdentities`."""
+        self._unwritten("forget_identities", "BOOKKEEPING")
 
     def _unwritten(self, method: str, feature: str) -> NoReturn:
         raise NotImplementedError(

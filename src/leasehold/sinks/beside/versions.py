@@ -1,6 +1,6 @@
 """Entities whose events are in several partitions: each has a version, which every commit about it raises.
 
-Owns the contract of a table with `TableSpec.spread`. A sink with it implements `KeepsVersions`.
+Owns the rules of a table with `TableSpec.spread`, and of what `KeepsStates` says of versions.
 
 1. `read_entities` gives an entity's version, and its state and whether it has parked events as of that version or
    later. A batch that was computed from these says which versions it has read (`Batch.versioned`).
@@ -24,18 +24,12 @@ writers until their time-outs (SQLite). Killed there, it has done nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Protocol
-
-from leasehold.sinks.rules.ordering import Key
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from leasehold.sinks.rules.batch import OrderValue
 
-    from leasehold.sinks.rules.batch import KnownEntity, OrderValue
-    from leasehold.sinks.rules.fence import Lane
-
-__all__ = ["KeepsVersions", "latest_of"]
+__all__ = ["latest_of"]
 
 
 def latest_of(kept: object) -> OrderValue | None:
@@ -45,19 +39,3 @@ def latest_of(kept: object) -> OrderValue | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, int | float | str) and value == value else None
-
-
-class KeepsVersions(Protocol):
-    """What a sink may do beside `KeepsStates` and `KeepsParked`. `check_entities` comes first."""
-
-    def check_entities(self) -> None:
-        """Make what is missing."""
-        ...
-
-    def read_entities(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, KnownEntity]:
-        """What is known of each of these: rule 1."""
-        ...
-
-    def first_parked(self, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
-        """Of those that have parked events, the hub and partition of the first one, and its `next_at`."""
-        ...

@@ -1,4 +1,4 @@
-"""Steps of a batch of rejected events that are tried again. The rules are in `sinks.beside.set_aside.contract`.
+"""Steps of a batch of rejected events that are tried again. The rules are in `sinks.set_aside`.
 
 Owns these steps; the list is in `steps`. The watermarks of the events' partitions are locked first, then their rejected
 rows, so that nobody else reads, tries or drops them meanwhile; only then is read how far the table has come and what is

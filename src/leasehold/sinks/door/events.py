@@ -11,7 +11,7 @@ from leasehold.counts import Counts
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.door import shared
 from leasehold.sinks.door.open_batch import OpenBatch, Unjudged, Violated
-from leasehold.sinks.features import SKIPPING
+from leasehold.sinks.features import BOOKKEEPING
 from leasehold.sinks.rules import claims, duplicates, fence
 from leasehold.sinks.rules.batch import Batch, arrange
 from leasehold.sinks.rules.counting import counts_of
@@ -86,7 +86,7 @@ def _of_last_versions(versions: WritesBeside, batch: Batch) -> Batch | None:
 
 def leave_out(open_: OpenBatch) -> None:
     """Rows at or below the watermark, of refused ranges, and of events that a person has had skipped."""
-    if SKIPPING in open_.sink.features:
+    if BOOKKEEPING in open_.sink.features:
         open_.notes = open_.sink.noted.of(open_.transaction, open_.stored, open_.plan)
     open_.kept = open_.arrangement.admitted(open_.plan).without({note.event for note in open_.notes})
 

@@ -6,7 +6,7 @@ Owns the making of these tables, the locks, and the numbers that stand for parti
                            (`sinks.beside.record`)
     leasehold_watermark    one row a pipeline, table, hub, consumer group and partition; its `id` stands for hub and
                            partition in the memory of keys (`sinks.beside.watermarks`)
-    leasehold_dropped      one row a rejected row that a person has dropped (`sinks.beside.set_aside`)
+    leasehold_dropped      one row a rejected row that a person has dropped (`sinks.set_aside`)
     leasehold_skip         one row an event that a person has noted to be skipped (`sinks.beside.skipping`)
     leasehold_place, leasehold_cleared  where partitions were and when, and how far memories were cleared (`forgetting`)
     leasehold_parked       one row an event that waits until its handler is tried again (`sinks.beside.parking`)

@@ -41,8 +41,6 @@ from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking.table import PARKED
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
-from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
-from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.features import ALL
@@ -57,6 +55,7 @@ from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
+from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.sinks.transactional import TransactionalSink
 
 T = TypeVar("T")
@@ -125,14 +124,9 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             return contents.of_tables(session)
 
     def set_aside_counts(self) -> SetAsideCounts:
-        """See `KeepsRejected`."""
+        """See `Sink`."""
         with self._looking(self.spec.rejected, PARKED, OUTBOX, SKIP) as session:
             return contents.set_aside(session)
-
-    @property
-    def rejected_rows(self) -> RejectedRows:
-        """The rejected rows of the table, to be listed, tried again or dropped."""
-        return KeptRejectedRows(self._access, self._claimed)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
@@ -172,27 +166,27 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         return Compared(there, added, rows)
 
     def recorded_identity(self) -> str | None:
-        """See `ComparesSchema`."""
+        """See `Sink`."""
         with self._looking(record.TABLE) as session:
             return record.recorded_identity(session)
 
     def advice(self) -> tuple[str, ...]:
-        """See `ComparesSchema`."""
+        """See `Sink`."""
         with self._looking(self.spec.name) as session:
             return advice(session)
 
     def table_is_there(self) -> bool:
-        """See `MakesTables`."""
+        """See `Sink`."""
         with self._using() as session:
             return session.there(self.spec.name)
 
     def table_statements(self, schema: pa.Schema | None, *, duplicates: bool = False) -> tuple[str, ...]:
-        """See `MakesTables`."""
+        """See `Sink`."""
         with self._looking() as session:
             return tuple(unsent(one) for one in making.statements(session, schema, duplicates=duplicates))
 
     def make_tables(self, schema: pa.Schema | None = None, *, duplicates: bool = False) -> bool:
-        """See `MakesTables`."""
+        """See `Sink`."""
         with self._using() as session, session.connection.transaction():
             made = self._make_shared(session, names.SHARED)
             session.run("SELECT pg_advisory_xact_lock(%(lock)s)", lock=LOCK)

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from leasehold.database.statements import unsent
 from leasehold.errors import ConfigError
-from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.beside.states import misfit, ordered, refuse_constraints, row_of
+from leasehold.sinks.features import SpoiledState
 from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import kind_of_relation, relation
 from leasehold.sinks.postgres.layout import Layout, compared

@@ -1,7 +1,7 @@
 """Rejected events that are tried again, as values: what names an event, what is kept of it, and what
 became of those of a batch.
 
-The rules are in `sinks.beside.set_aside.contract`.
+The rules are in `sinks.set_aside`.
 """
 
 from __future__ import annotations

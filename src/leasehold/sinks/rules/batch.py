@@ -109,7 +109,7 @@ class Batch:
     (`sinks.beside.outbox`).
     Without `ranges`, `times` has by partition the number of the last event read, and when it was enqueued.
     `read` is how many events were read for it; without, there was one for each number of its `ranges`.
-    With `again`, it reads nothing: these rejected events are tried again (`sinks.beside.set_aside`). It has all rows of
+    With `again`, it reads nothing: these rejected events are tried again (`sinks.set_aside`). It has all rows of
     them, in the order of the transform, and in `rejected` those that could not be read or computed.
     With `messages` it has no rows: see `of_messages`.
     """

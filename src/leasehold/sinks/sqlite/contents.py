@@ -18,8 +18,8 @@ from leasehold.database.sqlite import DatabaseFile
 from leasehold.errors import SinkError, SinkUnavailable
 from leasehold.sinks.base import TableContents
 from leasehold.sinks.beside import contents, record
-from leasehold.sinks.beside.set_aside.contract import SetAsideCounts
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.sinks.sqlite.session import SqliteSession, prepare
 from leasehold.sinks.sqlite.tables import check_formats
 

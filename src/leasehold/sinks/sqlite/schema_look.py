@@ -1,4 +1,4 @@
-"""A look at a table in SQLite with nothing made or changed: what `ComparesSchema` asks of a sink.
+"""A look at a table in SQLite with nothing made or changed: `Sink.compare`.
 
 Owns the way back: all that writing would check is checked in a transaction that is rolled back, so that a user who may
 not write is found out too. Where there is no file, none is made; then the schema is compared with an empty database.
@@ -34,7 +34,7 @@ def compare(
     begin: Callable[[], AbstractContextManager[SqliteTransaction]],
     schema: pa.Schema | None,
 ) -> Compared:
-    """See `ComparesSchema`. `begin` opens a transaction of the sink."""
+    """See `Sink.compare`. `begin` opens a transaction of the sink."""
     if not path.exists():
         if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
             raise SinkError(f"{path} cannot be made: {path.parent} is no folder that this user may write to")

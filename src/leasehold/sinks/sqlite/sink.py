@@ -34,12 +34,11 @@ from leasehold.sinks.base import Compared, Sink, TableContents
 from leasehold.sinks.beside import record
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
-from leasehold.sinks.beside.set_aside.contract import RejectedRows, SetAsideCounts
-from leasehold.sinks.beside.set_aside.kept import KeptRejectedRows
 from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.features import ALL
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.sinks.sqlite import (
     making,
     related,
@@ -98,27 +97,27 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         return compare(self._path, self.spec, self._claimed, schema)
 
     def recorded_identity(self) -> str | None:
-        """See `ComparesSchema`."""
+        """See `Sink`."""
         with self._explained(), self._inner():
             return identity_in_file(self._path, self.spec, self._timeout)
 
     def advice(self) -> tuple[str, ...]:
-        """See `ComparesSchema`. None: SQLite counts nothing that would tell."""
+        """See `Sink`. None: SQLite counts nothing that would tell."""
         return ()
 
     def table_is_there(self) -> bool:
-        """See `MakesTables`."""
+        """See `Sink`."""
         with self._explained(), self._inner():
             return is_in_file(self._path, self.spec, self._timeout)
 
     def table_statements(self, schema: pa.Schema | None, *, duplicates: bool = False) -> tuple[str, ...]:
-        """See `MakesTables`."""
+        """See `Sink`."""
         with self._explained(), self._inner():
             check_not_dropped(self._path, self.spec, self._timeout)
         return making.statements(self.spec, schema, duplicates=duplicates)
 
     def make_tables(self, schema: pa.Schema | None = None, *, duplicates: bool = False) -> bool:
-        """See `MakesTables`."""
+        """See `Sink`."""
         with self._explained(), self._file.writing() as connection, self._inner():
             record.check_still_there(SqliteSession(connection, self.spec))
             before = list(connection.execute("PRAGMA schema_version"))
@@ -140,7 +139,7 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
             return contents_of_file(self._path, self.spec, self._timeout)
 
     def set_aside_counts(self) -> SetAsideCounts:
-        """See `KeepsRejected`."""
+        """See `Sink`."""
         with self._explained(), self._inner():
             return set_aside_in_file(self._path, self.spec, self._timeout)
 
@@ -163,11 +162,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         """See `RelatesTables`."""
         with self._explained(), self._file.reading() as connection, self._inner():
             return related.shown(connection, self.spec, name)
-
-    @property
-    def rejected_rows(self) -> RejectedRows:
-        """The rejected rows of the table, to be listed, tried again or dropped."""
-        return KeptRejectedRows(self._access, self._claimed)
 
     @property
     def _access(self) -> Access:

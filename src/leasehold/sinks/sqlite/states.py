@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from leasehold.database.statements import quoted
-from leasehold.sinks.base import SpoiledState
 from leasehold.sinks.beside.states import misfit, ordered, refuse_constraints, row_of
+from leasehold.sinks.features import SpoiledState
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table_spec import TableSpec, folded
 from leasehold.sinks.rules.values import convert

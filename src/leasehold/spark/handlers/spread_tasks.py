@@ -19,7 +19,7 @@ from leasehold.handlers.columns import columns_of
 from leasehold.handlers.contract import Key
 from leasehold.handlers.given import Given, given_events
 from leasehold.handlers.spread import SpreadComputed, SpreadEntities, joined
-from leasehold.sinks.features import VERSIONS, require
+from leasehold.sinks.features import STATES, require
 from leasehold.sinks.rules.batch import OrderValue
 from leasehold.spark.handlers.jobs import HandlerTasks
 from leasehold.spark.handlers.leased import TaskLeases
@@ -84,7 +84,7 @@ def _computed(call: HandlerCall, portions: Iterable[tuple[int, _Portion]]) -> It
 
 
 def _entities(call: HandlerCall) -> SpreadEntities:
-    sink = require(sink_at(call.url, call.spec), VERSIONS, "entities whose events are in several partitions")
+    sink = require(sink_at(call.url, call.spec), STATES, "entities whose events are in several partitions")
     assert call.spec.sequence_by is not None
     return SpreadEntities(
         *(sink, call.state, columns_of(call.state)),

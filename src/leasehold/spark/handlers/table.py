@@ -53,7 +53,7 @@ from leasehold.handlers.settings import Bodies, Failures, Spread, Writes
 from leasehold.notices import Notice, TableApplied
 from leasehold.runtime import Runtime
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.features import SKIPPING, offered
+from leasehold.sinks.features import BOOKKEEPING, offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult, Totals
@@ -330,7 +330,7 @@ class HandledOnSpark:
 
     def noted(self, hub: str) -> dict[str, frozenset[int]]:
         """By partition of `hub`, the sequence numbers of the events that a person has noted to be skipped."""
-        skips = offered(self._table.sink, SKIPPING)
+        skips = offered(self._table.sink, BOOKKEEPING)
         return {} if skips is None else skips.noted(hub)
 
     def leave(self) -> None:

@@ -24,7 +24,7 @@ from leasehold.notices import Notice
 from leasehold.runtime import Runtime
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import LevelOf
-from leasehold.sinks.features import DUPLICATES, EVOLUTION, SKIPPING, offered, require
+from leasehold.sinks.features import BOOKKEEPING, EVOLUTION, offered, require
 from leasehold.sinks.rules.batch import Batch, check_fence_names, check_names
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.fence import Watermark
@@ -112,7 +112,7 @@ class EntityTable:
         if writing.schema_evolution is not None:
             require(self._sink, EVOLUTION, "schema_evolution")
         if self.deduplication is not None:
-            require(self._sink, DUPLICATES, "deduplicate_by")
+            require(self._sink, BOOKKEEPING, "deduplicate_by")
         self.met_by_loop = MetTable(
             spec.called, pipeline, consumer_group, self.sink_identity, self.watermarks, self.noted
         )
@@ -283,7 +283,7 @@ class EntityTable:
 
     def noted(self, hub: str) -> dict[str, frozenset[int]]:
         """By partition of `hub`, the sequence numbers of the events that a person has noted to be skipped."""
-        skips = offered(self._sink, SKIPPING)
+        skips = offered(self._sink, BOOKKEEPING)
         return {} if skips is None else skips.noted(hub)
 
     def set_watermarks(self, hub: str, watermarks: Mapping[str, Watermark], *, anew: bool = False) -> None:

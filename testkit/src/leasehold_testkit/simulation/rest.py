@@ -15,6 +15,7 @@ from leasehold.balancing.quotas import Member, quotas
 from leasehold.balancing.suspects import backoff
 from leasehold.model import BEFORE_FIRST
 from leasehold.operations.resetting import reset_group
+from leasehold.sinks.base import Watermarked
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.store_choice import Stores
 from leasehold.stores.base import PipelineBinding
@@ -189,7 +190,7 @@ def _shares(world: Surroundings) -> str:
     return ", ".join(f"{name} holds {share}" for name, share in shares.items()) or "nobody is left"
 
 
-class _Sink:
+class _Sink(Watermarked):
     """What a reset needs of the simulated sink."""
 
     def __init__(self, world: Surroundings) -> None:

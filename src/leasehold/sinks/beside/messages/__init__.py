@@ -1,7 +1,6 @@
 """Messages of a queue, beside a table: which are done, and those that wait."""
 
 from leasehold.sinks.beside.messages.contract import (
-    KeepsMessages,
     KnownOfMessage,
     MessageChange,
     MessageName,
@@ -11,7 +10,6 @@ from leasehold.sinks.beside.messages.contract import (
 )
 
 __all__ = [
-    "KeepsMessages",
     "KnownOfMessage",
     "MessageChange",
     "MessageName",

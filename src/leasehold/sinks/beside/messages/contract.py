@@ -20,19 +20,16 @@ their time-out; killed there, it has done nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.messages.parking import ParkedMessages
 from leasehold.sinks.rules.messages import MessageChange, MessageName, MessageOutcome, MessageStep, SentAs
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 __all__ = [
-    "KeepsMessages",
     "KnownOfMessage",
     "MessageChange",
     "MessageName",
@@ -55,29 +52,3 @@ class KnownOfMessage:
     version: int
     late: bool
     behind: bool = False
-
-
-class KeepsMessages(Sink, Protocol):
-    """A sink that applies messages of queues, each once, and parks them. `check_messages` comes first."""
-
-    def check_messages(self, schema: pa.Schema) -> None:
-        """Make what is missing, for states of this schema.
-
-        Raises `ConfigError` for a table that a hub's events fill, or with constraints other than its keys, and
-        `SchemaMismatch`.
-        """
-        ...
-
-    def read_messages(
-        self, schema: pa.Schema, key: tuple[Any, ...], messages: Sequence[MessageName]
-    ) -> list[KnownOfMessage]:
-        """See rule 1, of one or more messages of one queue and entity, all as of one moment.
-
-        A key has the values of the key columns, in the order of the spec.
-        """
-        ...
-
-    @property
-    def parked_messages(self) -> ParkedMessages:
-        """Its parked messages."""
-        ...

@@ -1,6 +1,6 @@
 """Messages of a queue that wait in the sink: those that could not be processed, and later ones of their entity.
 
-Owns the contract. What keeps messages (`KeepsMessages`) has `parked_messages`, and goes by these rules too:
+Owns the contract. It is what `KeepsStates.parked_messages` gives, and goes by these rules too:
 
 1. A message is parked in a transaction of its own, with all that its handler is given. The processor completes it after
    that. One that is done is not parked.

@@ -36,8 +36,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from leasehold.sinks.beside.kept_values import seconds
+from leasehold.sinks.set_aside import OutboxCounts
 
-__all__ = ["KeepsOutbox", "Outbox", "OutboxCounts", "RefusedEvent", "WaitingEvent"]
+__all__ = ["Outbox", "RefusedEvent", "WaitingEvent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,6 @@ class RefusedEvent:
     partition: str
     emitted_at: float
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxCounts:
-    """How many events wait to be sent, since when the first of them (seconds since 1970), and how many were refused."""
-
-    waiting: int = 0
-    since: float | None = None
-    refused: int = 0
 
 
 class Outbox(Protocol):
@@ -114,15 +106,6 @@ class Outbox(Protocol):
 
     def drop_refused(self, numbers: Collection[int]) -> int:
         """Remove these, as far as they are refused: rule 8. How many there were."""
-        ...
-
-
-class KeepsOutbox(Protocol):
-    """What a sink may do beside: keep events until they are sent."""
-
-    @property
-    def outbox(self) -> Outbox:
-        """The outbox of the table."""
         ...
 
 

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from leasehold.sinks.beside.outbox.contract import (
-    OutboxCounts,
     RefusedEvent,
     WaitingEvent,
     refused_event,
@@ -17,6 +16,7 @@ from leasehold.sinks.beside.outbox.contract import (
 )
 from leasehold.sinks.beside.outbox.table import OUTBOX, counts
 from leasehold.sinks.beside.session import MINE, Access, Asked, BesideTransaction, Session, mine_of, names_in
+from leasehold.sinks.set_aside import OutboxCounts
 
 _LANE = f"{MINE} AND hub = %(hub)s AND partition = %(partition)s"
 

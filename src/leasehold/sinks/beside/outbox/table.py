@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leasehold.sinks.beside.keys import text_of
-from leasehold.sinks.beside.outbox.contract import OutboxCounts, text_of_properties
+from leasehold.sinks.beside.outbox.contract import text_of_properties
 from leasehold.sinks.beside.session import MINE, Session, mine_of
 from leasehold.sinks.rules.emitted import EmittedEvent
+from leasehold.sinks.set_aside import OutboxCounts
 
 OUTBOX = "leasehold_outbox"
 

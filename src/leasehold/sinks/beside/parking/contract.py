@@ -1,6 +1,6 @@
 """What a sink keeps of parked events: those whose handler has raised, and those of the same entity behind them.
 
-Owns the contract. A sink with it implements `KeepsParked`.
+Owns the rules of what `KeepsStates` says of parked events.
 
 1. An event is parked by the batch that moves the watermark past it, in the same transaction, with all that its handler
    is given.
@@ -30,15 +30,12 @@ has changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from leasehold.sinks.beside.set_aside.contract import EventId, Selection
-from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
+from leasehold.sinks.set_aside import EventId
 
-__all__ = ["KeepsParked", "ParkedRow"]
+__all__ = ["ParkedRow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,43 +49,3 @@ class ParkedRow:
     event: ParkedEvent
     parked_at: float
     first: bool
-
-
-class KeepsParked(Protocol):
-    """What a sink may do beside: keep parked events. `check_parked` comes first, but for what an operator does."""
-
-    def check_parked(self) -> None:
-        """Make what is missing."""
-        ...
-
-    def parked_entities(self, hub: str, partition: str) -> dict[Key, float]:
-        """The entities of this partition that have parked events, each with the `next_at` of its first one.
-
-        Infinite if that is of another partition: `versions`, rule 4.
-        """
-        ...
-
-    def parked_events(self, hub: str, partition: str, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
-        """The first this many parked events of these entities of this partition, in their order.
-
-        None that waits behind another partition's.
-        """
-        ...
-
-    def parked_rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[ParkedRow]:
-        """At most `limit` parked events behind `after`, by hub, partition and sequence number.
-
-        The reason of a selection is a part of the error. Empty where nothing has ever been parked.
-        """
-        ...
-
-    def hurry_parked(self, events: Collection[EventId]) -> int:
-        """Let these events be tried at once, each as soon as it is the first of its entity. How many there were."""
-        ...
-
-    def drop_parked(self, events: Sequence[EventId], reason: str) -> int:
-        """Remove these events for good, and note each with `reason` among the dropped ones, without its body.
-
-        How many there were. Their entities go on as if they had never been. Raises `ConfigError` without a reason.
-        """
-        ...

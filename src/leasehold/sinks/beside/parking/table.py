@@ -17,11 +17,11 @@ from leasehold.sinks.beside.parking import reading
 from leasehold.sinks.beside.parking.contract import ParkedRow
 from leasehold.sinks.beside.session import MINE, Asked, Session, mine_of, names_in
 from leasehold.sinks.beside.set_aside import dropping
-from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.beside.set_aside.selecting import terms_of
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
+from leasehold.sinks.set_aside import EventId, Selection
 
 PARKED = "leasehold_parked"
 
@@ -30,7 +30,7 @@ _LANE = f"{MINE} AND hub = %(hub)s AND partition = %(partition)s"
 
 
 def entities(session: Session, lane: Lane) -> dict[Key, float]:
-    """See `KeepsParked`."""
+    """See `KeepsStates`."""
     table, read = session.of(PARKED), _read(session)
     if session.spec.spread:
         is_mine = _first(session, "hub = %(hub)s AND partition = %(partition)s")
@@ -50,7 +50,7 @@ def entities(session: Session, lane: Lane) -> dict[Key, float]:
 
 
 def events(session: Session, lane: Lane, keys: Collection[Key], at_most: int) -> list[ParkedEvent]:
-    """See `KeepsParked`."""
+    """See `KeepsStates`."""
     table = session.of(PARKED)
     asked, values = _asked_keys(session, keys)
     source, first = f"{table} AS p WHERE p.key IN (SELECT its.key FROM {asked})", ""
@@ -75,7 +75,7 @@ def events(session: Session, lane: Lane, keys: Collection[Key], at_most: int) ->
 
 
 def firsts(session: Session, keys: Collection[Key]) -> dict[Key, tuple[Lane, float]]:
-    """See `KeepsVersions.first_parked`."""
+    """See `KeepsStates.first_parked`."""
     texts = {text_of(session.spec, key): key for key in keys}
     asked, values = _asked_keys(session, keys)
     columns = (session.text("p.hub"), session.text("p.partition"), session.number("p.next_at"))
@@ -161,7 +161,7 @@ def remove_above(session: Session, marks: Mapping[Lane, int]) -> None:
 
 
 def listed(session: Session, selection: Selection, limit: int, after: EventId | None) -> list[ParkedRow]:
-    """See `KeepsParked`. A row that says of no event where it stands, since others have written it, is left out."""
+    """See `KeepsStates`. A row that says of no event where it stands, since others have written it, is left out."""
     if not session.there(PARKED):
         return []
     table, (terms, values) = session.of(PARKED), terms_of(session, selection, after, "error")
@@ -202,14 +202,14 @@ def counts(session: Session) -> tuple[int, float | None, float | None]:
 
 
 def hurry(session: Session, events: Collection[EventId]) -> int:
-    """See `KeepsParked`. The table is there, and the watermarks of the events' partitions are locked."""
+    """See `KeepsStates`. The table is there, and the watermarks of the events' partitions are locked."""
     chosen, values = _chosen(session, events)
     statement = f"UPDATE {session.of(PARKED)} SET next_at = 0 WHERE {MINE} AND {chosen}"
     return session.run(statement, **mine_of(session.spec), **values)
 
 
 def drop(session: Session, events: Collection[EventId], reason: str, now: float) -> int:
-    """See `KeepsParked`. Both tables are there, and the watermarks of the events' partitions are locked."""
+    """See `KeepsStates`. Both tables are there, and the watermarks of the events' partitions are locked."""
     table, mine = session.of(PARKED), mine_of(session.spec)
     chosen, values = _chosen(session, events)
     found = session.rows(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from leasehold.sinks.beside.kept_values import time_text
 from leasehold.sinks.beside.session import Session, mine_of
-from leasehold.sinks.beside.set_aside.contract import EventId
+from leasehold.sinks.set_aside import EventId
 
 DROPPED = "leasehold_dropped"
 

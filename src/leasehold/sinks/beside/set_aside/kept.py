@@ -1,4 +1,4 @@
-"""The rejected rows of a table: listed, dropped, parked again. The rules are in `set_aside.contract`.
+"""The rejected rows of a table: listed, dropped, parked again. The rules are in `sinks.set_aside`.
 
 Owns the SQL of lists, and the transactions; what is written to the table of the rows is in `set_aside.rejected`. Events
 are tried again by a batch (`Batch.again`, `sinks.door.again`).
@@ -12,39 +12,31 @@ transaction, or their time-outs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.beside.session import MINE, Access, BesideTransaction, Session, mine_of
 from leasehold.sinks.beside.set_aside import dropping
-from leasehold.sinks.beside.set_aside.contract import DroppedRow, ParkedAgain, ReasonCount, Selection
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.set_aside.parking_again import park_again
 from leasehold.sinks.beside.set_aside.rejected import EVENT, remove, row_of, select
 from leasehold.sinks.beside.set_aside.selecting import terms_of
 from leasehold.sinks.rules.again import EventId, RejectedRow
 from leasehold.sinks.rules.parking import ParkedEvent
-from leasehold.sinks.transactions import TableTransaction
-
-T = TypeVar("T")
-
-
-class SinkTransaction(BesideTransaction, TableTransaction, Protocol):
-    """A transaction of a sink, as what changes its rejected rows sees it."""
+from leasehold.sinks.set_aside import DroppedRow, ParkedAgain, ReasonCount, Selection
 
 
 class KeptRejectedRows:
-    """See `RejectedRows`. `begin` opens a transaction of the sink."""
+    """See `RejectedRows`."""
 
-    def __init__(self, access: Access, begin: Callable[[], AbstractContextManager[SinkTransaction]]) -> None:
-        self._access, self._begin = access, begin
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
     def reasons(self, selection: Selection, limit: int) -> list[ReasonCount]:
         """See `RejectedRows`."""
-        with self._begin() as transaction:
+        with self._access.changing() as transaction:
             session = transaction.session
             if not transaction.has(session.spec.rejected):
                 return []
@@ -60,7 +52,7 @@ class KeptRejectedRows:
 
     def rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[RejectedRow]:
         """See `RejectedRows`."""
-        with self._begin() as transaction:
+        with self._access.changing() as transaction:
             session = transaction.session
             if not transaction.has(session.spec.rejected):
                 return []
@@ -73,29 +65,28 @@ class KeptRejectedRows:
         if not reason.strip():
             raise ConfigError("reason", reason, "a text that is not empty", "Say why these events are not wanted")
 
-        def once(transaction: SinkTransaction) -> int:
-            transaction.need(DROPPED)
+        def once(transaction: BesideTransaction) -> int:
             transaction.lock_partitions({(row.event.hub, row.event.partition) for row in rows})
             there = remove(transaction.session, rows)
             gone = [dropping.Removal(row.event, row.place, row.reason, row.rejected_at) for row in there]
             dropping.note(transaction.session, gone, reason, self._access.wall())
             return len(there)
 
-        return self._changed(once)
+        return self._access.changed(once, DROPPED)
 
     def park(self, events: Sequence[tuple[RejectedRow, ParkedEvent]]) -> ParkedAgain:
         """See `RejectedRows`."""
 
-        def once(transaction: SinkTransaction) -> ParkedAgain:
+        def once(transaction: BesideTransaction) -> ParkedAgain:
             session = transaction.session
             transaction.lock_partitions({(row.event.hub, row.event.partition) for row, _ in events})
             return park_again(transaction, session.spec, partial(remove, session), events, self._access.wall())
 
-        return self._changed(once)
+        return self._access.changed(once)
 
     def dropped(self, limit: int) -> list[DroppedRow]:
         """See `RejectedRows`."""
-        with self._begin() as transaction:
+        with self._access.changing() as transaction:
             session = transaction.session
             if not transaction.has(DROPPED):
                 return []
@@ -107,14 +98,6 @@ class KeptRejectedRows:
                 limit=limit,
             )
         return [DroppedRow(EventId(*row[:3]), *row[3:]) for row in rows]
-
-    def _changed(self, change: Callable[[SinkTransaction], T]) -> T:
-        def once() -> T:
-            with self._begin() as transaction:
-                return change(transaction)
-
-        result: T = self._access.again(once)
-        return result
 
 
 def _where(session: Session, selection: Selection, after: EventId | None = None) -> tuple[str, dict[str, Any]]:

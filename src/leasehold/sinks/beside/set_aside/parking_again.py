@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from leasehold.sinks.beside.set_aside.contract import ParkedAgain, RejectedRow
 from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import ParkedAgain, RejectedRow
 from leasehold.sinks.transactions import TableTransaction
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from leasehold.sinks.beside.session import Session
-from leasehold.sinks.beside.set_aside.contract import EventId, Selection
+from leasehold.sinks.set_aside import EventId, Selection
 
 
 def terms_of(

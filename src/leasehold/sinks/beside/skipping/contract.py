@@ -1,6 +1,6 @@
 """Skipping one event that its partition cannot get past: the values of it, its rules, and what a sink offers for it.
 
-Owns the contract beside `base.Sink`. A sink that skips events implements `SkipsEvents`. Does no I/O.
+Owns the rules of what `KeepsNotes` says of notes, and its values. Does no I/O.
 
 1. A note names one event, which the watermark of its partition has not reached, and keeps its body with who wrote the
    note, when and why. It is written under the lock of that watermark: an event at or below it has been applied, or set
@@ -26,11 +26,10 @@ that is stopped at any line before its commit has skipped nothing; another owner
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from leasehold.sinks.rules.skipping import SkipNote
 
-__all__ = ["Noted", "SkipsEvents"]
+__all__ = ["Noted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +42,3 @@ class Noted:
 
     passed: int | None = None
     before: SkipNote | None = None
-
-
-class SkipsEvents(Protocol):
-    """A sink that leaves out events which a person has noted, and sets them aside."""
-
-    def note_skip(self, note: SkipNote) -> Noted:
-        """Write a note, unless the event has been passed or is noted already: rule 1."""
-        ...
-
-    def skip_notes(self) -> list[SkipNote]:
-        """The notes of events that no batch has come to yet, by hub, partition and sequence number. Makes nothing."""
-        ...
-
-    def noted(self, hub: str) -> dict[str, frozenset[int]]:
-        """By partition of `hub`, the sequence numbers of the events that are noted. Makes nothing."""
-        ...

@@ -14,9 +14,9 @@ from leasehold.database.tables import Kind
 from leasehold.sinks.beside.forgetting import is_of
 from leasehold.sinks.beside.kept_values import as_bytes, as_text, seconds
 from leasehold.sinks.beside.session import MINE, Asked, Session, mine_of
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRow
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.skipping import SkipNote
+from leasehold.sinks.set_aside import EventId, RejectedRow
 
 SKIP = "leasehold_skip"
 
@@ -55,7 +55,7 @@ def notes(session: Session, up_to: Mapping[Lane, int] | None = None) -> list[Ski
 
 
 def numbers(session: Session, hub: str) -> dict[str, frozenset[int]]:
-    """See `SkipsEvents.noted`."""
+    """See `KeepsNotes.noted`."""
     found: dict[str, set[int]] = {}
     for partition, number in session.rows(
         f"SELECT partition, sequence_number FROM {session.of(SKIP)} WHERE {MINE} AND hub = %(hub)s "

@@ -45,7 +45,7 @@ from leasehold.errors import (
 )
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Sink, TableContents
-from leasehold.sinks.features import ALL, COMPARISON, CONTENTS, EVOLUTION
+from leasehold.sinks.features import ALL, EVOLUTION
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange, TableSpec
@@ -58,6 +58,7 @@ from leasehold_testkit.contracts.sinks.fixtures import (
     SinkFixtures,
     asked,
     batch,
+    compared,
     one_row_each,
     read,
     table_of,
@@ -93,10 +94,9 @@ class SinkContract(SinkFixtures):
 
     def test_how_much_it_holds_is_told_and_nothing_is_made_for_it(self, open_table: Open) -> None:
         sink = open_table(UPSERT)
-        telling = asked(sink, CONTENTS)
-        assert telling.contents() == TableContents(0, 0)
+        assert sink.contents() == TableContents(0, 0)
         sink.apply(batch(Row("a", 1, 3), Row("b", 2, 4)))
-        assert telling.contents() == TableContents(2, 0)
+        assert sink.contents() == TableContents(2, 0)
 
     def test_what_was_applied_is_there_for_others(self, open_table: Open, contents: Contents) -> None:
         first = open_table(UPSERT)
@@ -234,40 +234,37 @@ class SinkContract(SinkFixtures):
             open_table(UPSERT).check(schema.append(pa.field("another", pa.int64())))
 
     def test_compare_makes_and_changes_nothing(self, open_table: Open, contents: Contents) -> None:
-        """For a sink with the feature COMPARISON."""
         sink, schema = open_table(UPSERT), table_of([]).schema
-        comparing = asked(sink, COMPARISON)
-        assert not comparing.compare(None).there
-        assert not comparing.compare(schema).there
-        assert comparing.recorded_identity() is None
+        assert not compared(sink, None).there
+        assert not compared(sink, schema).there
+        assert sink.recorded_identity() is None
         with pytest.raises(SchemaMismatch):
-            comparing.compare(schema.remove(schema.get_field_index("entity")))
+            sink.compare(schema.remove(schema.get_field_index("entity")))
         assert sink.row_count() == 0
         sink.apply(batch(Row("a", 1, 0)))
-        assert comparing.compare(None).there
-        assert comparing.compare(schema).there
-        assert comparing.recorded_identity() == sink.identity()
-        for call in (comparing.compare, sink.check):
+        assert compared(sink, None).there
+        assert compared(sink, schema).there
+        assert sink.recorded_identity() == sink.identity()
+        for call in (sink.compare, sink.check):
             with pytest.raises(SchemaMismatch):
                 call(schema.append(pa.field("another", pa.int64())))
         with pytest.raises(ConfigError):
-            asked(open_table(ORDERED), COMPARISON).compare(None)
+            open_table(ORDERED).compare(None)
         assert (contents(), sink.watermarks(HUB)) == ([("a", 1)], {"0": Watermark(0, 1)})
 
     def test_new_columns_are_added_beside_writers_that_do_not_know_them(
         self, open_table: Open, contents: Contents, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """For a sink with the features EVOLUTION and COMPARISON."""
+        """For a sink with the feature EVOLUTION."""
         old, new = open_table(UPSERT), open_table(replace(UPSERT, schema_evolution="add"))
         asked(new, EVOLUTION)
-        comparing = asked(new, COMPARISON)
         old.apply(batch(Row("a", 1, 0), Row("b", 1, 1)))
         wider = batch(Row("b", 2, 2), Row("c", 2, 3))
         wider = replace(wider, rows=wider.rows.append_column("note", pa.array(["x", "y"])))
-        assert comparing.compare(wider.rows.schema).there
-        (column,) = comparing.compare(wider.rows.schema).added
+        assert compared(new, wider.rows.schema).there
+        (column,) = compared(new, wider.rows.schema).added
         assert "note" in column
-        for call in (asked(old, COMPARISON).compare, old.check):  # nothing has been changed so far
+        for call in (old.compare, old.check):  # nothing has been changed so far
             with pytest.raises(SchemaMismatch, match='schema_evolution = "add"'):
                 call(wider.rows.schema)
         with pytest.raises(SchemaMismatch):  # nothing tells its type
@@ -275,8 +272,8 @@ class SinkContract(SinkFixtures):
         with caplog.at_level("INFO", "leasehold.sinks"):
             assert new.apply(wider) == one_row_each(applied=2)
         assert [column in record.getMessage() for record in caplog.records] == [True]
-        assert comparing.compare(wider.rows.schema).added == ()
-        assert comparing.advice() == ()  # of a table with a row
+        assert compared(new, wider.rows.schema).added == ()
+        assert new.advice() == ()  # of a table with a row
         assert old.apply(batch(Row("a", 3, 4), Row("b", 3, 5), Row("d", 3, 6))) == one_row_each(applied=3)
         assert contents() == [("a", 3), ("b", 3), ("c", 2), ("d", 3)]
         assert open_table(UPSERT).apply(replace(wider, rows=wider.rows.slice(1))) == one_row_each(replayed=1)

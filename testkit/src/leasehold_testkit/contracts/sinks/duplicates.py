@@ -2,7 +2,7 @@
 `sinks.rules.duplicates`.
 
 Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`, for a sink with the feature
-DUPLICATES.
+BOOKKEEPING.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ import pytest
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
-from leasehold.sinks.features import DUPLICATES, REJECTED
+from leasehold.sinks.features import BOOKKEEPING
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.duplicates import FEWEST_FORGOTTEN
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import RetryResult, Selection
 from leasehold_testkit.contracts.sinks.fixtures import (
     APPEND,
     HUB,
     UPSERT,
     Row,
     SinkFixtures,
-    asked,
     batch,
     one_row_each,
     read,
@@ -71,9 +70,9 @@ def known_by(batch: Batch, *sent: Sent, expression: str = "id") -> Batch:
 
 
 class DuplicatesContract(SinkFixtures):
-    """What every sink must do that has the feature DUPLICATES."""
+    """What every sink must do that has the feature BOOKKEEPING."""
 
-    of = (DUPLICATES,)
+    of = (BOOKKEEPING,)
 
     def test_the_second_is_dropped_with_its_rows_and_counted(
         self, open_table: Open, contents: Contents, set_aside: Contents
@@ -144,18 +143,16 @@ class DuplicatesContract(SinkFixtures):
         assert contents() == [("a", 1), ("b", 3)]
 
     def test_an_event_that_is_tried_again_is_judged_and_remembered(self, open_table: Open, contents: Contents) -> None:
-        """For a sink with the feature REJECTED: the first could not be read, so that the second was applied."""
+        """The first could not be read, so that the second was applied."""
         sink = open_table(APPEND)
-        keeping = asked(sink, REJECTED)
         rejected = [Row("?", 0, number) for number in (0, 2, 3, 4)]
         sink.apply(known_by(batch(Row("a", 1, 1), rejected=rejected), Sent("x", 1), Sent("y", 4)))
-        rows = keeping.rejected_rows
         late = batch(*(Row("b", number, number) for number in (0, 2, 3, 4)))
         again = known_by(late, Sent("x", 0), Sent("z", 2), Sent("z", 3), Sent("y", 4))
         result = retried(sink, again, [event(number) for number in (0, 2, 3, 4)])
         assert result == RetryResult(applied=2, duplicates=2)
         assert contents() == [("a", 1), ("b", 2), ("b", 4)]
-        assert rows.rows(Selection(), 9) == []
+        assert sink.rejected_rows.rows(Selection(), 9) == []
         assert sink.apply(known_by(batch(Row("c", 5, 5)), Sent("z", 5))) == one_row_each(duplicates=1)
 
     def test_nothing_is_remembered_of_a_batch_that_fails(self, open_table: Open, contents: Contents) -> None:

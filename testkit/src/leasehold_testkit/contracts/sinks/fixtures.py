@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from leasehold.model import EventRange
-from leasehold.sinks.base import Sink, SinkFeature
-from leasehold.sinks.beside.set_aside.contract import EventId, RetryResult
+from leasehold.sinks.base import Compared, Sink, SinkFeature
 from leasehold.sinks.features import offered
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table_spec import BatchResult, RefusedRange, TableSpec
+from leasehold.sinks.set_aside import EventId, RetryResult
 
 P = TypeVar("P")
 
@@ -112,6 +112,13 @@ def asked(sink: Sink, feature: SinkFeature[P]) -> P:
     """The sink, as what has this feature; where it does not say so, the test is skipped."""
     if (found := offered(sink, feature)) is None:
         pytest.skip(f"{type(sink).__name__} does not have the feature {feature}")
+    return found
+
+
+def compared(sink: Sink, schema: pa.Schema | None) -> Compared:
+    """What `compare` has found; where the sink leaves it at its default, the test is skipped."""
+    if (found := sink.compare(schema)) is None:
+        pytest.skip(f"{type(sink).__name__} leaves compare at its default")
     return found
 
 

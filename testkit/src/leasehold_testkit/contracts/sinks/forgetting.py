@@ -1,7 +1,7 @@
 """The contract of a sink that forgets, as tests: at least one for each rule of `sinks.beside.forgetting`.
 
-Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`, for a sink with the features
-FORGETTING and REJECTED.
+Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`, for a sink with the feature
+BOOKKEEPING.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pytest
 
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.forgetting import Cleared, Forgets, Forgotten, Retention
-from leasehold.sinks.beside.set_aside.contract import RetryResult, Selection
-from leasehold.sinks.features import FORGETTING, REJECTED
+from leasehold.sinks.beside.forgetting import Cleared, Forgotten, Retention
+from leasehold.sinks.features import BOOKKEEPING, KeepsNotes
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import RetryResult, Selection
 from leasehold_testkit.contracts.sinks.fixtures import (
     APPEND,
     HUB,
@@ -31,7 +31,7 @@ from leasehold_testkit.contracts.sinks.fixtures import (
     batch,
     retried,
 )
-from leasehold_testkit.contracts.sinks.rejected import event, rows_of
+from leasehold_testkit.contracts.sinks.rejected import event
 
 Open = Callable[[TableSpec], Sink]
 Contents = Callable[[], list[tuple[str, int]]]
@@ -39,9 +39,9 @@ LATER = 10_000_000_000.0
 """A time at which all that the sink's own clock has marked is old, in seconds since 1970."""
 
 
-def forgets(sink: Sink) -> Forgets:
+def forgets(sink: Sink) -> KeepsNotes:
     """What the sink offers for forgetting."""
-    return asked(sink, FORGETTING)
+    return asked(sink, BOOKKEEPING)
 
 
 def clear_all(sink: Sink, retention: Retention, now: float, at_most: int = 1000) -> tuple[int, int]:
@@ -56,9 +56,9 @@ def clear_all(sink: Sink, retention: Retention, now: float, at_most: int = 1000)
 
 
 class ForgettingContract(SinkFixtures):
-    """What every sink must do that has the feature FORGETTING; its rejected rows are looked at by REJECTED."""
+    """What every sink must do that has the feature BOOKKEEPING."""
 
-    of = (FORGETTING, REJECTED)
+    of = (BOOKKEEPING,)
 
     # an entity
 
@@ -72,7 +72,7 @@ class ForgettingContract(SinkFixtures):
         sink.apply(replace(some, rejected=some.rejected.set_column(place, "body", pa.array(bodies, pa.binary()))))
         assert forgets(sink).forget_entity({"entity": "a"}) == Forgotten(memories=1, rejected=1)
         assert forgets(sink).forget_entity({"entity": "a"}) == Forgotten()
-        left = [row.event.sequence_number for row in rows_of(sink).rows(Selection(), 9)]
+        left = [row.event.sequence_number for row in sink.rejected_rows.rows(Selection(), 9)]
         assert left == [3, 4, 5, 6]
         assert contents() == [("a", 1), ("b", 1)]  # the row is not the sink's to delete
         older = batch(Row("a", 2, 7, version=1), Row("b", 2, 8, version=1), by_version=True)
@@ -101,25 +101,25 @@ class ForgettingContract(SinkFixtures):
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 1, 0), rejected=[Row("?", 0, 1)]))
         assert forgets(sink).clear(Retention(), LATER) == Cleared()
-        assert len(rows_of(sink).rows(Selection(), 9)) == 1
+        assert len(sink.rejected_rows.rows(Selection(), 9)) == 1
 
     def test_rejected_rows_are_cleared_in_steps_by_their_age(self, open_table: Open) -> None:
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, number) for number in range(5)]))
-        rows_of(sink).drop(rows_of(sink).rows(Selection(), 1), "a test")
+        sink.rejected_rows.drop(sink.rejected_rows.rows(Selection(), 1), "a test")
         assert forgets(sink).clear(Retention(rejected=1.0), 1.0) == Cleared()  # long before they were set aside
         assert forgets(sink).clear(Retention(rejected=1.0), LATER, None, 3) == Cleared(rejected=3, more=True)
         assert forgets(sink).clear(Retention(rejected=1.0), LATER, None, 3) == Cleared(rejected=1)
-        assert rows_of(sink).rows(Selection(), 9) == []
-        assert rows_of(sink).dropped(9) == []
+        assert sink.rejected_rows.rows(Selection(), 9) == []
+        assert sink.rejected_rows.dropped(9) == []
 
     def test_what_was_dropped_of_another_table_is_not_cleared_with_it(self, open_table: Open) -> None:
         one, other = open_table(UPSERT), open_table(replace(UPSERT, name="other"))
         for sink in (one, other):
             sink.apply(batch(rejected=[Row("?", 0, 0)]))
-            rows_of(sink).drop(rows_of(sink).rows(Selection(), 1), "a test")
+            sink.rejected_rows.drop(sink.rejected_rows.rows(Selection(), 1), "a test")
         forgets(one).clear(Retention(rejected=1.0), LATER)
-        assert [len(rows_of(sink).dropped(9)) for sink in (one, other)] == [0, 1]
+        assert [len(sink.rejected_rows.dropped(9)) for sink in (one, other)] == [0, 1]
 
     def test_memories_of_keys_are_cleared_by_when_their_last_event_was_applied(
         self, open_table: Open, contents: Contents
@@ -191,7 +191,7 @@ class ForgettingContract(SinkFixtures):
         # a may have a later event, b has one; 5 is behind all that was cleared.
         assert retried(sink, again, [event(1), event(2), event(5)]) == RetryResult(1, 1, 1)
         assert contents() == [("a", 1), ("b", 2), ("c", 9)]
-        (left,) = rows_of(sink).rows(Selection(), 9)
+        (left,) = sink.rejected_rows.rows(Selection(), 9)
         assert (left.event, left.body) == (event(1), b"?")
         assert "may have been cleared" in left.reason
 

@@ -24,7 +24,7 @@ def wrong_with(thing: object, protocol: type) -> Iterator[str]:
 
 def _members(protocol: type) -> Iterator[tuple[str, object]]:
     for owner in protocol.__mro__:
-        if getattr(owner, "_is_protocol", False):
+        if owner.__module__ not in ("builtins", "typing", "abc"):
             for name, member in vars(owner).items():
                 if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
                     yield name, member

@@ -1,7 +1,6 @@
-"""The contract of sinks that keep parked events (the feature PARKING), as tests: at least one for each of its rules.
+"""The contract of sinks that keep parked events (the feature STATES), as tests: at least one for each of its rules.
 
-Subclass it as `SinkContract`, with the fixtures `open_table` and `contents`. A sink that has the feature REJECTED too
-is asked to park rejected events again.
+Subclass it as `SinkContract`, with the fixtures `open_table` and `contents`.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from typing import Any
 import pytest
 
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.set_aside.contract import EventId, ParkedAgain, Selection
-from leasehold.sinks.features import PARKING, REJECTED
+from leasehold.sinks.features import STATES
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.parking import ParkedEvent, Parking
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import EventId, ParkedAgain, Selection
 from leasehold_testkit.contracts.sinks.fixtures import HUB, UPSERT, Row, SinkFixtures, asked, batch, read
 
 Open = Callable[[TableSpec], Sink]
@@ -40,22 +39,22 @@ def parks(batch: Batch, put: Sequence[ParkedEvent] = (), removed: Sequence[int] 
 
 
 class ParkingContract(SinkFixtures):
-    """What every sink must do that has the feature PARKING."""
+    """What every sink must do that has the feature STATES."""
 
-    of = (PARKING,)
+    of = (STATES,)
 
     @pytest.fixture
     def parking(self, open_table: Open) -> Any:
         sink = open_table(UPSERT)
         sink.check(batch(Row("a", 1, 1)).rows.schema)
-        asked(sink, PARKING).check_parked()
+        asked(sink, STATES).check_parked()
         return sink
 
     def test_what_is_parked_is_there_for_others_with_all_that_was_given(self, parking: Any, open_table: Open) -> None:
         held = [waiting(0), waiting(2, next_at=0.0, deliveries=0, error=""), waiting(1, "b")]
         parking.apply(parks(batch(Row("c", 1, 3), ranges=[read(0, 4)]), held))
         assert parking.watermarks(HUB)["0"].sequence_number == 3
-        other = asked(open_table(UPSERT), PARKING)
+        other = asked(open_table(UPSERT), STATES)
         other.check_parked()
         assert other.parked_entities(HUB, "0") == {("a",): SOON, ("b",): SOON + 1}
         assert other.parked_events(HUB, "0", [("a",)], 10) == [held[0], held[1]]
@@ -130,7 +129,7 @@ class ParkingContract(SinkFixtures):
         assert parking.parked_events(HUB, "0", keys, 100) == held[:100]
 
     def test_a_rejected_event_is_parked_again_in_place_of_its_row_and_once(self, parking: Any) -> None:
-        rows = asked(parking, REJECTED).rejected_rows
+        rows = parking.rejected_rows
         parking.apply(batch(Row("b", 1, 1), rejected=[Row("?", 0, 0), Row("?", 0, 2)], ranges=[read(0, 3)]))
         before = parking.watermarks(HUB)["0"]
         found = {row.event.sequence_number: row for row in rows.rows(Selection(), 9)}

@@ -1,6 +1,6 @@
-"""The contract of a sink that keeps rejected events, as tests: at least one for each rule of `sinks.beside.set_aside`.
+"""The contract of a sink about its rejected events, as tests: at least one for each rule of `sinks.set_aside`.
 
-Subclass it as `SinkContract`, with the fixtures `open_table` and `contents`, for a sink with the feature REJECTED.
+Subclass it as `SinkContract`, with the fixtures `open_table` and `contents`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import pytest
 
 from leasehold.errors import ConfigError
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.set_aside.contract import EventId, RejectedRows, RetryResult, Selection
-from leasehold.sinks.features import REJECTED
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import EventId, RetryResult, Selection
 from leasehold_testkit.contracts.sinks.fixtures import (
     APPEND,
     HUB,
@@ -26,7 +25,6 @@ from leasehold_testkit.contracts.sinks.fixtures import (
     UPSERT,
     Row,
     SinkFixtures,
-    asked,
     batch,
     read,
     retried,
@@ -42,14 +40,9 @@ def event(number: int, partition: str = "0") -> EventId:
     return EventId(HUB, partition, number)
 
 
-def rows_of(sink: Sink) -> RejectedRows:
-    """What the sink offers for its rejected rows."""
-    return asked(sink, REJECTED).rejected_rows
-
-
 def listed(sink: Sink) -> list[tuple[str, int, int, str]]:
     """Partition, sequence number, place and reason of what is rejected."""
-    found = rows_of(sink).rows(ALL, 100)
+    found = sink.rejected_rows.rows(ALL, 100)
     return [(row.event.partition, row.event.sequence_number, row.place, row.reason) for row in found]
 
 
@@ -61,19 +54,17 @@ def with_null_keys(batch: Batch, *places: int) -> Batch:
 
 
 class RejectedContract(SinkFixtures):
-    """What every sink must do that has the feature REJECTED."""
-
-    of = (REJECTED,)
+    """What every sink must do with rejected rows."""
 
     # listed
 
     def test_rows_are_listed_with_all_that_is_known(self, open_table: Open) -> None:
         sink = open_table(UPSERT)
-        assert rows_of(sink).rows(ALL, 10) == []
-        assert rows_of(sink).reasons(ALL, 10) == []
-        assert rows_of(sink).dropped(10) == []
+        assert sink.rejected_rows.rows(ALL, 10) == []
+        assert sink.rejected_rows.reasons(ALL, 10) == []
+        assert sink.rejected_rows.dropped(10) == []
         sink.apply(with_null_keys(batch(Row("a", 1, 0), Row("b", 2, 4), rejected=[Row("?", 0, 2)]), 1))
-        first, second = rows_of(sink).rows(ALL, 10)
+        first, second = sink.rejected_rows.rows(ALL, 10)
         assert (first.event, first.place, first.body, first.source) == (event(2), 0, b"?", "{}")
         assert (second.event, second.source) == (event(4), None)
         assert isinstance(second.body, str)
@@ -87,7 +78,7 @@ class RejectedContract(SinkFixtures):
         sink.apply(with_null_keys(batch(Row("a", 1, 5), rejected=rejected), 0))
 
         def numbers(selection: Selection, limit: int = 9, after: EventId | None = None) -> list[tuple[str, int]]:
-            found = rows_of(sink).rows(selection, limit, after)
+            found = sink.rejected_rows.rows(selection, limit, after)
             return [(row.event.partition, row.event.sequence_number) for row in found]
 
         assert numbers(ALL) == [("0", 1), ("0", 2), ("0", 5), ("1", 2)]
@@ -98,10 +89,10 @@ class RejectedContract(SinkFixtures):
         chosen = frozenset({("0", 2), ("1", 2), ("1", 9), ("0", 5)})
         assert numbers(Selection(chosen, "JSON")) == [("0", 2), ("1", 2)]
         assert numbers(Selection(frozenset())) == numbers(Selection(hub="another")) == []
-        counts = rows_of(sink).reasons(ALL, 9)
+        counts = sink.rejected_rows.reasons(ALL, 9)
         assert (counts[0].reason, counts[0].rows) == ("not JSON", 3)
         assert [one.rows for one in counts] == [3, 1]
-        assert [one.rows for one in rows_of(sink).reasons(Selection(hub=HUB), 1)] == [3]
+        assert [one.rows for one in sink.rejected_rows.reasons(Selection(hub=HUB), 1)] == [3]
 
     # tried again
 
@@ -188,7 +179,7 @@ class RejectedContract(SinkFixtures):
         place = again.rejected.schema.get_field_index("reason")
         again = replace(again, rejected=again.rejected.set_column(place, "reason", worse))
         assert retried(sink, again, [event(1), event(2)]) == RetryResult(applied=1, rejected=2)
-        first, second = rows_of(sink).rows(ALL, 9)
+        first, second = sink.rejected_rows.rows(ALL, 9)
         assert (first.body, first.source, first.place) == (b"?", "{}", 0)
         assert first.reason != "not JSON"
         assert (second.body, second.reason) == (b"?", "worse")
@@ -230,28 +221,28 @@ class RejectedContract(SinkFixtures):
     def test_what_is_dropped_is_noted_with_the_reason(self, open_table: Open) -> None:
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, number) for number in (1, 2, 3)]))
-        rows = rows_of(sink).rows(ALL, 2)
+        rows = sink.rejected_rows.rows(ALL, 2)
         with pytest.raises(ConfigError):
-            rows_of(sink).drop(rows, " ")
-        assert rows_of(sink).drop(rows, "test data") == 2
-        assert rows_of(sink).drop(rows, "again") == 0
+            sink.rejected_rows.drop(rows, " ")
+        assert sink.rejected_rows.drop(rows, "test data") == 2
+        assert sink.rejected_rows.drop(rows, "again") == 0
         assert listed(sink) == [("0", 3, 0, "not JSON")]
-        noted = rows_of(open_table(UPSERT)).dropped(9)
+        noted = open_table(UPSERT).rejected_rows.dropped(9)
         assert [(one.event, one.place, one.reason, one.dropped_for) for one in noted] == [
             (event(2), 0, "not JSON", "test data"),
             (event(1), 0, "not JSON", "test data"),
         ]
         assert {one.rejected_at for one in noted} == {rows[0].rejected_at}
-        assert len(rows_of(sink).dropped(1)) == 1
-        assert rows_of(open_table(replace(UPSERT, name="others"))).dropped(9) == []
+        assert len(sink.rejected_rows.dropped(1)) == 1
+        assert open_table(replace(UPSERT, name="others")).rejected_rows.dropped(9) == []
 
     def test_what_was_rejected_anew_since_it_was_listed_is_not_dropped(self, open_table: Open) -> None:
         sink = open_table(UPSERT)
         sink.apply(batch(Row("a", 1, 9), rejected=[Row("?", 0, 1)]))
-        rows = rows_of(sink).rows(ALL, 9)
-        while rows_of(sink).rows(ALL, 9) == rows:  # the sink's clock may not have gone on
+        rows = sink.rejected_rows.rows(ALL, 9)
+        while sink.rejected_rows.rows(ALL, 9) == rows:  # the sink's clock may not have gone on
             assert retried(sink, batch(rejected=[Row("?", 0, 1)]), [event(1)]).rejected == 1
-        assert rows_of(sink).drop(rows, "seen") == 0
+        assert sink.rejected_rows.drop(rows, "seen") == 0
         assert len(listed(sink)) == 1
 
     # many at once

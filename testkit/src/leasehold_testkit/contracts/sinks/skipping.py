@@ -1,7 +1,6 @@
-"""The contract of sinks that skip events (the feature SKIPPING), as tests: at least one for each of its rules.
+"""The contract of sinks that skip events (the feature BOOKKEEPING), as tests: at least one for each of its rules.
 
-Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`. A sink that has the features
-REJECTED, FORGETTING and DUPLICATES too is asked what becomes of skipped events there.
+Subclass it as `SinkContract`, with the fixtures `open_table`, `contents` and `set_aside`.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import pytest
 
 from leasehold.errors import KeyFromTwoPartitions
 from leasehold.sinks.base import Sink
-from leasehold.sinks.beside.set_aside.contract import EventId, Selection
 from leasehold.sinks.beside.skipping.contract import Noted
-from leasehold.sinks.features import DUPLICATES, FORGETTING, REJECTED, SKIPPING
+from leasehold.sinks.features import BOOKKEEPING
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.set_aside import EventId, Selection
 from leasehold_testkit.contracts.sinks.fixtures import (
     APPEND,
     HUB,
@@ -54,9 +53,9 @@ def whole(*rows: Row, begin: int, end: int, level: int = 1, partition: str = "0"
 
 
 class SkippingContract(SinkFixtures):
-    """What every sink must do that has the feature SKIPPING."""
+    """What every sink must do that has the feature BOOKKEEPING."""
 
-    of = (SKIPPING,)
+    of = (BOOKKEEPING,)
 
     @pytest.fixture
     def table(self, open_table: Open) -> Sink:
@@ -66,7 +65,7 @@ class SkippingContract(SinkFixtures):
 
     @pytest.fixture
     def skips(self, table: Sink) -> Any:
-        return asked(table, SKIPPING)
+        return asked(table, BOOKKEEPING)
 
     def test_a_noted_event_is_left_out_and_set_aside_as_the_watermark_passes_it(
         self, table: Sink, skips: Any, contents: Contents, set_aside: Contents
@@ -107,7 +106,7 @@ class SkippingContract(SinkFixtures):
         self, table: Sink, open_table: Open, set_aside: Contents
     ) -> None:
         table.apply(whole(Row("a", 1, 0), begin=0, end=1))
-        asked(open_table(UPSERT), SKIPPING).note_skip(note(1))
+        asked(open_table(UPSERT), BOOKKEEPING).note_skip(note(1))
         table.apply(whole(Row("a", 2, 1), begin=1, end=2))
         assert set_aside() == [("0", 1)]
 
@@ -130,7 +129,7 @@ class SkippingContract(SinkFixtures):
     ) -> None:
         sink = open_table(APPEND)
         sink.check(batch(Row("a", 1, 1)).rows.schema)
-        skips = asked(sink, SKIPPING)
+        skips = asked(sink, BOOKKEEPING)
         for number in (1, 2):
             skips.note_skip(note(number))
         rows = [Row("a", 1, 0), Row("b", 2, 1), Row("b", 3, 1), Row("c", 4, 3)]
@@ -185,7 +184,7 @@ class SkippingContract(SinkFixtures):
         skips.note_skip(note(0, "1"))
         skips.note_skip(replace(note(0), hub="another-hub"))
         beside = open_table(replace(UPSERT, name="others"))
-        assert asked(beside, SKIPPING).skip_notes() == []
+        assert asked(beside, BOOKKEEPING).skip_notes() == []
         assert table.apply(whole(Row("a", 1, 0), begin=0, end=1)).skipped_events == ()
         assert skips.noted(HUB) == {"1": frozenset({0})}
         assert [one.hub for one in skips.skip_notes()] == ["another-hub", HUB]
@@ -216,32 +215,29 @@ class SkippingContract(SinkFixtures):
     def test_a_skipped_event_is_a_rejected_one_and_can_be_tried_again(
         self, table: Sink, skips: Any, contents: Contents
     ) -> None:
-        rejected = asked(table, REJECTED)
         skips.note_skip(note(0))
-        assert rejected.set_aside_counts().to_skip == 1
+        assert table.set_aside_counts().to_skip == 1
         table.apply(whole(Row("a", 1, 0), begin=0, end=1))
-        (row,) = rejected.rejected_rows.rows(Selection(), 10)
+        (row,) = table.rejected_rows.rows(Selection(), 10)
         assert (row.event, row.place, row.reason) == (EventId(HUB, "0", 0), 0, WHY)
         assert (row.body, row.source) == (b'{"entity": "a"}', '{"publisher": "p"}')
-        counts = rejected.set_aside_counts()
+        counts = table.set_aside_counts()
         assert (counts.rejected, counts.to_skip) == (1, 0)
         retried(table, batch(Row("a", 1, 0)), [row.event])
         assert contents() == [("a", 1)]
-        assert rejected.rejected_rows.rows(Selection(), 10) == []
+        assert table.rejected_rows.rows(Selection(), 10) == []
 
     def test_an_entity_that_is_forgotten_leaves_an_empty_note(
         self, table: Sink, skips: Any, set_aside: Contents
     ) -> None:
-        forgets = asked(table, FORGETTING)
         skips.note_skip(note(0))
         skips.note_skip(note(1, body=b'{"entity": "b"}'))
-        assert forgets.forget_entity({"entity": "a"}).rejected == 1
+        assert skips.forget_entity({"entity": "a"}).rejected == 1
         assert [one.body for one in skips.skip_notes()] == [None, b'{"entity": "b"}']
         table.apply(whole(Row("a", 1, 0), begin=0, end=1))
         assert set_aside() == [("0", 0)], "it is skipped all the same"
 
     def test_a_skipped_event_is_not_remembered_as_the_first_of_two(self, table: Sink, skips: Any) -> None:
-        asked(table, DUPLICATES)
         fence = {"hub": [HUB] * 2, "partition": ["0"] * 2, "sequenceNumber": pa.array([0, 1], pa.int64())}
         times = pa.array([1_000_000_000_000_000] * 2, pa.timestamp("us", "UTC"))
         identities = Identities(pa.table({**fence, "identity": ["x", "x"], "enqueuedTime": times}), "id", 60.0)
@@ -259,7 +255,7 @@ class SkippingContract(SinkFixtures):
         def write_notes() -> None:
             other = open_table(UPSERT)
             for number in range(0, 40, 2):
-                outcomes[number] = asked(other, SKIPPING).note_skip(note(number)).passed is None
+                outcomes[number] = asked(other, BOOKKEEPING).note_skip(note(number)).passed is None
             other.close()
 
         writer = threading.Thread(target=write_notes)

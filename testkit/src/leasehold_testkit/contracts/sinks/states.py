@@ -18,7 +18,7 @@ import pytest
 from leasehold.errors import ConfigError
 from leasehold.model import EventRange
 from leasehold.sinks.base import Sink
-from leasehold.sinks.features import FORGETTING, REJECTED, STATES
+from leasehold.sinks.features import BOOKKEEPING, STATES
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import TableSpec
@@ -95,10 +95,9 @@ class StatesContract(SinkFixtures):
         before = keeping.watermarks(HUB)
         beside = open_table(UPSERT)
         if what == "retry":
-            asked(beside, REJECTED)
             retried(beside, batch(Row("c", 9, 1)), [event(1)])
         elif what == "forget":
-            asked(beside, FORGETTING).forget_entity({"entity": "a"})
+            asked(beside, BOOKKEEPING).forget_entity({"entity": "a"})
         elif what == "reset":
             beside.set_watermarks(HUB, {"0": Watermark(2, 1, whole=True)}, anew=True)
         else:

@@ -26,9 +26,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from leasehold.sinks.beside.parking.contract import KeepsParked
-from leasehold.sinks.beside.set_aside.contract import Selection
-from leasehold.sinks.features import PARKING, require
+from leasehold.sinks.features import STATES, KeepsStates, require
+from leasehold.sinks.set_aside import Selection
 from leasehold.stores.memory.leases import MemoryLeaseStore
 from leasehold_testkit.simulation.handlers.instance import HUB, Hold, Instance, VirtualClock
 from leasehold_testkit.simulation.handlers.judge import EntityJudge, EntityViolation
@@ -199,9 +198,9 @@ class _inside:  # noqa: N801
     def __init__(self, world: EntityWorld) -> None:
         self._world = world
 
-    def __enter__(self) -> KeepsParked:
+    def __enter__(self) -> KeepsStates:
         self._before, self._world.within = self._world.within, True
-        return require(self._world.instances[0].table.sink, PARKING, "an operator")
+        return require(self._world.instances[0].table.sink, STATES, "an operator")
 
     def __exit__(self, *_: object) -> None:
         self._world.within = self._before

@@ -1,7 +1,7 @@
 """What may be done with rejected events: the values of it, its rules, and what a sink offers for it.
 
-Owns the contract beside `base.Sink`. A sink that keeps rejected events implements `KeepsRejected`, and tries those
-again that a batch names (`Batch.again`). Does no I/O.
+Owns the rules of `Sink.rejected_rows` and `set_aside_counts`. A sink tries those events again that a batch names
+(`Batch.again`). Does no I/O.
 
 An event is the unit: its rejected rows are tried again, and dropped, together. Trying it again is not reading it again:
 the watermark has passed it, and stays where it is.
@@ -32,7 +32,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from leasehold.sinks.beside.outbox.contract import OutboxCounts
 from leasehold.sinks.rules.again import EventId, RejectedRow, RetryResult
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DroppedRow",
     "EventId",
-    "KeepsRejected",
+    "OutboxCounts",
     "ParkedAgain",
     "ReasonCount",
     "RejectedRow",
@@ -107,6 +106,15 @@ class ParkedAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class OutboxCounts:
+    """How many events wait to be sent, since when the first of them (seconds since 1970), and how many were refused."""
+
+    waiting: int = 0
+    since: float | None = None
+    refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SetAsideCounts:
     """How much is set aside beside a table, for good and for later.
 
@@ -153,19 +161,6 @@ class RejectedRows(Protocol):
     def park(self, events: Sequence[tuple[RejectedRow, ParkedEvent]]) -> ParkedAgain:
         """Put these events in place of their rejected rows, in one transaction: rule 8.
 
-        Of a sink that parks events (`KeepsParked`); others need not have it, and no handler fills their tables.
+        Of a sink that parks events (STATES); others need not have it, and no handler fills their tables.
         """
-        ...
-
-
-class KeepsRejected(Protocol):
-    """A sink whose rejected events can be listed, tried again and dropped, and which says how much it has set aside."""
-
-    @property
-    def rejected_rows(self) -> RejectedRows:
-        """The rejected rows of the table."""
-        ...
-
-    def set_aside_counts(self) -> SetAsideCounts:
-        """How much is set aside now; nothing where nothing has been made yet. Makes and changes nothing."""
         ...
