@@ -9,9 +9,9 @@ from typing import Any
 
 from leasehold.cli.app import app
 from leasehold.sinks.transactional import TransactionalSink
-from leasehold.stores.sqlite.store import SqliteStore
+from leasehold.stores.sql.store import SqlStore
 
-KINDS: dict[str, Any] = {"store": SqliteStore, "sink": TransactionalSink}
+KINDS: dict[str, Any] = {"store": SqlStore, "sink": TransactionalSink}
 
 
 def main(step: str, *words: str) -> None:

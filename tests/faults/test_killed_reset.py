@@ -23,18 +23,20 @@ from leasehold.sinks.rules.fence import Watermark
 from leasehold.stores import PipelineBinding, open_store
 from tests.repository import ROOT
 from tests.sinks.events import E, batch
+from tests.sinks.postgres import Place
 
 FILE = """
 name = "flights"
 [source]
 hub = "log:///hub.db"
 [ownership]
-store = "sqlite:///stores.db"
+store = "STORE"
 [sink]
-url = "sqlite:///entities.db"
+url = "TABLE"
 table = "flights"
 keys = ["tail"]
 """
+TABLES = ("leasehold_presence", "leasehold_ownership")
 STEPS = {
     "store:rebind_pipeline:1": False,  # nothing is moved, and nothing is said
     "store:update_checkpoints": True,
@@ -44,22 +46,52 @@ STEPS = {
 }
 
 
+class Files:
+    """Stores and table in SQLite files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.table = f"sqlite:///{folder}/stores.db", f"sqlite:///{folder}/entities.db"
+        self._stores = folder / "stores.db"
+
+    def expire(self) -> None:
+        """Let the killed reset, which counts as an instance, have expired."""
+        with closing(sqlite3.connect(self._stores)) as stores, stores:
+            for table in TABLES:
+                stores.execute(f"UPDATE {table} SET boot_id = 'an earlier one'")
+
+
+class OnServer:
+    """Both in a schema of a Postgres server."""
+
+    def __init__(self, place: Place) -> None:
+        self.store = self.table = place.url
+        self._place = place
+
+    def expire(self) -> None:
+        """See `Files`."""
+        self._place.run(*(f"UPDATE {table} SET last_modified = last_modified - interval '1 day'" for table in TABLES))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Files | OnServer:
+    """Where stores and table are."""
+    return Files(tmp_path) if request.param == "sqlite" else OnServer(request.getfixturevalue("place"))
+
+
 @pytest.mark.more(but=2)
 @pytest.mark.parametrize("to", ["earliest", '{"0": 2}'])
 @pytest.mark.parametrize(("step", "is_said"), STEPS.items())
 def test_what_a_killed_reset_has_left_is_said_and_running_it_again_ends_it(
-    tmp_path: Path, step: str, is_said: bool, to: str
+    databases: Files | OnServer, tmp_path: Path, step: str, is_said: bool, to: str
 ) -> None:
     file = tmp_path / "flights.toml"
-    file.write_text(FILE)
+    file.write_text(FILE.replace("STORE", databases.store).replace("TABLE", databases.table))
     hub = LogHub.create(tmp_path / "hub.db", partitions=2)
     for partition in ("0", "1"):
         hub.send([Event(b"{}")] * 5, partition=partition)
     group = hub.consumer_group("$Default")
-    store = open_store("sqlite:///stores.db", base=tmp_path)
-    sink = open_sink(
-        "sqlite:///entities.db", TableSpec(name="flights", pipeline="flights", keys=("tail",)), base=tmp_path
-    )
+    store = open_store(databases.store)
+    sink = open_sink(databases.table, TableSpec(name="flights", pipeline="flights", keys=("tail",)))
     sink.apply(batch([E(f"{p}{n}", partition=p, number=n, hub=hub.identity) for p in "01" for n in range(5)]))
     sink.set_watermarks(hub.identity, {p: Watermark(4, 1, whole=True) for p in "01"})
     store.raise_owner_level([Checkpoint(group, p, 4, 1) for p in "01"])
@@ -88,11 +120,11 @@ def test_what_a_killed_reset_has_left_is_said_and_running_it_again_ends_it(
         [found] = [one["said"] for one in json.loads(checks.stdout)["checks"] if not one["ok"]]
         assert command in found
         if to == "earliest":
-            assert "run that again first" in reset(file, '{"1": 3}')
+            assert "run that again first" in reset(databases, file, '{"1": 3}')
     else:
         assert status() is None
         start()
-    again = reset(file, to)
+    again = reset(databases, file, to)
     assert again == "", again
     assert status() is None
     start()
@@ -104,9 +136,7 @@ def test_what_a_killed_reset_has_left_is_said_and_running_it_again_ends_it(
         pass
 
 
-def reset(file: Path, to: str) -> str:
-    """Run it, once the killed one, which counts as an instance, has expired; what it says."""
-    with closing(sqlite3.connect(file.parent / "stores.db")) as stores, stores:
-        for table in ("leasehold_presence", "leasehold_ownership"):
-            stores.execute(f"UPDATE {table} SET boot_id = 'an earlier one'")
+def reset(databases: Files | OnServer, file: Path, to: str) -> str:
+    """Run it, once the killed one has expired; what it says."""
+    databases.expire()
     return CliRunner().invoke(app, ["reset", str(file), "--to", to]).stderr
