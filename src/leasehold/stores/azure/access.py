@@ -94,9 +94,12 @@ def read_url(url: str, service: Service, environment: Mapping[str, str] | None =
     where = f"{service.scheme}://{account}/{place}{f'?names={names}' if names == AS_SPELLED else ''}"
     stated = [name for name, there in (("a SAS", sas), ("connection_string", "connection_string" in options)) if there]
     chosen = options.get("credential", "")
+    if chosen not in ("", "default"):  # it may be a secret, so it is not said
+        rule = "credential=default is all that this option may be"
+        raise ConfigError("store", masked(url), rule, f"Leave it out, and set {_STRING} or {_SAS}")
     if chosen:
-        stated.append(f"credential={chosen}")
-    if len(stated) > 1 or chosen not in ("", "default"):
+        stated.append("credential=default")
+    if len(stated) > 1:
         raise ConfigError(
             "store",
             masked(url),
