@@ -9,7 +9,11 @@ CANDIDATES = $(if $(PYTHON),'$(PYTHON)',python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
 PEERS := tests/peers tests/versions
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# PySpark comes as source: a wheel of 450 MB is built of it, and deflating what is packed already takes half a minute.
+BUILDS := $(CURDIR)/.venv/builds.cfg
+PIP := DIST_EXTRA_CONFIG='$(BUILDS)' $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# pip compiles on one core what it has installed; a few files that are templates or of another Python do not compile.
+COMPILED := $(BIN)/python -m compileall -q -j 0 $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') > /dev/null 2>&1 || true
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -109,11 +113,13 @@ clean: ## remove what these targets made, .venv included
 	  echo "making .venv with $$("$$found" --version)"; \
 	  rm -rf .venv && "$$found" -m venv .venv; \
 	fi
+	@printf '[bdist_wheel]\ncompression = stored\n' > '$(BUILDS)'
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml testkit/pyproject.toml
 	@echo 'installing leasehold[dev] and leasehold-testkit (a few minutes the first time)'
-	@$(PIP) -e '.[dev]' -e ./testkit
+	@$(PIP) --no-compile -e '.[dev]' -e ./testkit
+	@$(COMPILED)
 	@touch $@ .venv/.demo
 
 .venv/.ready: .venv/.dev tests/class_archive.py tests/ready.py
