@@ -33,7 +33,7 @@ from leasehold.sinks.sqlite import (
     states,
 )
 from leasehold.sinks.sqlite.session import SqliteSession
-from leasehold.sinks.sqlite.shape import TableShape, exists, fit
+from leasehold.sinks.sqlite.shape import TableShape, fit
 from leasehold.sinks.sqlite.tables import FORMAT, MADE
 from leasehold.sinks.sqlite.writing import SqliteWriting
 from leasehold.sinks.transactions import Outcome
@@ -57,7 +57,6 @@ class SqliteTransaction(ChangesBeside):
         self._session = SqliteSession(connection, spec)
         self._steps = related.SqliteSteps(connection, spec)
         self.checked = checked
-        self.added: tuple[str, ...] = ()  # columns, in this transaction
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -71,9 +70,6 @@ class SqliteTransaction(ChangesBeside):
         for table in tables:
             for statement in MADE[table]:
                 self._connection.execute(statement)
-
-    def has(self, table: str) -> bool:
-        return exists(self._connection, table)
 
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         return partial(states.write, self._connection, self._spec, schema, self.layout(fenced(schema)))
