@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -78,6 +79,11 @@ class BesideSink(Sink):
         """See `Sink`."""
         with self._access.looking(self.spec.name) as session:
             return session.there(self.spec.name)
+
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """See `KeepsStates`."""
+        with self._access.looking(self.spec.name) as session:
+            return self._access.read_states(session, schema, keys)
 
     def check_states(self, *, referred: bool = False) -> None:
         """See `KeepsStates`."""

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import pyarrow as pa
@@ -48,7 +48,6 @@ from leasehold.sinks.postgres.session import PostgresSession, check_same, gone, 
 from leasehold.sinks.postgres.transaction import CheckedLayout, PostgresTransaction
 from leasehold.sinks.postgres.trial import write_a_row
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 
@@ -103,11 +102,6 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
     def _again(self, act: Callable[[], T]) -> T:
         """Do what is one transaction, and again if the server undoes it for others' sake."""
         return until_it_stays(act, _Undone, self._timeout)
-
-    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-        """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
-        with self._looking(self.spec.name) as session:
-            return states.read(session, schema, keys)
 
     def check_states(self, *, referred: bool = False) -> None:
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""

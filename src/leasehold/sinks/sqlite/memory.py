@@ -14,7 +14,9 @@ from typing import Any
 from leasehold.database.statements import quoted
 from leasehold.sinks.beside.alone import key_columns
 from leasehold.sinks.beside.forgetting import candidates
-from leasehold.sinks.rules.ordering import UNKNOWN, Claim, Key
+from leasehold.sinks.beside.writing import KnownKeys
+from leasehold.sinks.rules.batch import OrderValue
+from leasehold.sinks.rules.ordering import Claim, Key
 from leasehold.sinks.rules.remembered_order import OwnValue
 from leasehold.sinks.rules.table_spec import TableSpec, ordered_keys
 from leasehold.sinks.sqlite import own_values
@@ -40,28 +42,17 @@ def statements(spec: TableSpec) -> list[str]:
     ]
 
 
-class SqliteKeyMemory:
+class SqliteKeyMemory(KnownKeys):
     """The memory of keys of a table, as `sinks.beside.writing` asks for it; with `own`, rows count beside it."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec, own: OwnValue | None) -> None:
         self._connection, self._spec, self._own = connection, spec, own
 
-    def claims(self, keys: Sequence[Key], *, by_value: bool) -> dict[Key, Claim]:
-        known = _known(self._connection, self._spec, keys)
-        if not by_value:
-            return {key: (hub, partition) for key, hub, partition, _, _ in known}
-        claims: dict[Key, Claim] = {
-            key: UNKNOWN if value is None else (value, partition, hub, number)
-            for key, hub, partition, number, value in known
-        }
-        if self._own is not None and len(claims) < len(keys):
-            others = [key for key in keys if key not in claims]
-            claims |= own_values.claims(self._connection, self._spec, self._own, others)
-        return claims
+    def known(self, keys: Sequence[Key]) -> Iterator[tuple[Key, str, str, int, OrderValue | None]]:
+        return _known(self._connection, self._spec, keys)
 
-    def places(self, keys: Sequence[Key]) -> dict[Key, Claim]:
-        known = _known(self._connection, self._spec, keys)
-        return {key: (hub, partition, number) for key, hub, partition, number, _ in known}
+    def own_claims(self, keys: Sequence[Key]) -> dict[Key, Claim]:
+        return {} if self._own is None else own_values.claims(self._connection, self._spec, self._own, keys)
 
     def remember(self, rows: Iterable[tuple[object, ...]]) -> int:
         columns = list(zip(*rows, strict=True))
@@ -70,7 +61,7 @@ class SqliteKeyMemory:
 
 def _known(
     connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key]
-) -> Iterator[tuple[Key, str, str, int, object]]:
+) -> Iterator[tuple[Key, str, str, int, OrderValue | None]]:
     """Of each of these keys that is known: hub, partition, sequence number and value of `sequence_by`."""
     assert spec.memory is not None
     columns = key_columns(spec)

@@ -109,11 +109,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
                 connection.execute(statement)
             return list(connection.execute("PRAGMA schema_version")) != before
 
-    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-        """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return states.read(connection, self.spec, schema, keys)
-
     def check_states(self, *, referred: bool = False) -> None:
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
         with self._explained(), self._file.reading() as connection, self._inner():
