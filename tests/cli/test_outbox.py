@@ -16,9 +16,9 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.operations.aside import refused
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.sinks.beside.outbox import table as outbox
+from leasehold.sinks.beside.tables import WHEN_NEEDED
 from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.sqlite.session import SqliteSession
-from leasehold.sinks.sqlite.tables import MADE
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.set_aside import PIPELINE, Command
 from tests.sinks.events import SCHEMA
@@ -38,7 +38,7 @@ def place(tmp_path: Path) -> Path:
     sink.close()
     bodies = (b"waits", b"\x1b[2Jx", b"b" * 9_999, b"\xff", b"none")
     with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
-        for statement in MADE[outbox.OUTBOX]:
+        for statement in WHEN_NEEDED[outbox.OUTBOX].in_sqlite():
             connection.execute(statement)
         emitted = [
             EmittedEvent("h", "0", 7, at, ("a",), body, f"k\n{at}", {"at": str(at)}) for at, body in enumerate(bodies)

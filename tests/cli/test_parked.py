@@ -24,10 +24,10 @@ from leasehold.sinks import open_sink
 from leasehold.sinks.beside.messages.contract import MessageName
 from leasehold.sinks.beside.messages.parking import ParkedMessage
 from leasehold.sinks.beside.outbox import table as outbox
+from leasehold.sinks.beside.tables import WHEN_NEEDED
 from leasehold.sinks.rules.emitted import EmittedEvent
 from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.session import SqliteSession
-from leasehold.sinks.sqlite.tables import MADE
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.cli.set_aside import PIPELINE, Command
 from tests.handlers.batches import given
@@ -96,7 +96,7 @@ def test_status_tells_how_many_wait_and_until_when(place: Path) -> None:
     assert "outbox" not in said.stdout
     spec = TableSpec(name="flights", pipeline="flights", keys=("id",))
     with closing(sqlite3.connect(place / "entities.db")) as connection:
-        for statement in MADE[outbox.OUTBOX]:
+        for statement in WHEN_NEEDED[outbox.OUTBOX].in_sqlite():
             connection.execute(statement)
         outbox.put(
             SqliteSession(connection, spec), [EmittedEvent("h", "0", n, 0, ("a",), b"x") for n in range(3)], 1_000.0

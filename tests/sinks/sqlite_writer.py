@@ -10,11 +10,11 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from leasehold.sinks.beside import watermarks
+from leasehold.sinks.beside import identities, watermarks
 from leasehold.sinks.beside.set_aside import rejected
 from leasehold.sinks.rules.row_by_row import RowWriter
 from leasehold.sinks.set_aside import EventId
-from leasehold.sinks.sqlite import identities, inserts, memory
+from leasehold.sinks.sqlite import inserts, memory
 from leasehold.sinks.sqlite import sink as sqlite_sink
 from leasehold.sinks.sqlite.session import prepare
 from leasehold.sinks.sqlite.sink import SqliteSink

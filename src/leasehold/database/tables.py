@@ -102,4 +102,5 @@ class Table:
 
 def index_on(index: Index, of: Callable[[str], str]) -> str:
     """The statement that makes an index where it is missing, in either database."""
-    return f"CREATE INDEX IF NOT EXISTS {index.name} ON {of(index.table)} ({', '.join(map(quoted, index.columns))})"
+    columns = ", ".join(map(quoted, index.columns))
+    return f"CREATE INDEX IF NOT EXISTS {quoted(index.name)} ON {of(index.table)} ({columns})"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
-from leasehold.sinks.base import LevelOf, Sink, SinkFeature
+from leasehold.sinks.base import Compared, LevelOf, Sink, SinkFeature
 from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.door import shared, steps
 from leasehold.sinks.door.open_batch import BatchKind, OpenBatch, SinkMemory, Unjudged, Violated
@@ -41,13 +41,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T", bound=TableTransaction)
 
 
+class _Looked(Exception):
+    """Undoes a transaction that was only to look."""
+
+
 class TransactionalSink(Sink, Generic[T]):
     """The entity table of `spec` in a database with transactions; `where` names the database in messages.
 
     A database's class says its `features`, and writes `_transaction`, `row_count`, `rejected_rows` and
-    `set_aside_counts` (`BesideSink` has the rows for a database with SQL). It may use `_claimed`, a
-    transaction on the table once it is known to be this pipeline's, `_clock`, and `_log_added`, for the columns that a
-    transaction has added; it may override `_committed`, and what is public. All else here is no database's.
+    `set_aside_counts` (`BesideSink` has all but the first for a database with SQL). It may use `_claimed`, a
+    transaction on the table once it is known to be this pipeline's, and `_clock`; it may override `_committed`, `_try`,
+    and what is public. All else here is no database's.
     """
 
     def __init__(self, spec: TableSpec, where: str, clock: Clock | None) -> None:
@@ -65,6 +69,10 @@ class TransactionalSink(Sink, Generic[T]):
 
     def _committed(self, transaction: T) -> None:
         """Whatever `transaction` has found out holds from now on: a rollback would have undone tables too."""
+
+    def _try(self, transaction: T, schema: pa.Schema) -> None:
+        """Check the table for rows of this schema, in a transaction that is undone. Raises `SchemaMismatch`."""
+        transaction.fit(schema)
 
     def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
         """Apply what is new in `batch`, in one transaction.
@@ -162,6 +170,20 @@ class TransactionalSink(Sink, Generic[T]):
         if rows:
             logger.warning("%s", unordered_rows(self.spec, rows))
 
+    def compare(self, schema: pa.Schema | None) -> Compared:
+        """As `check`, with all that was made undone, so that a user who may not write is found out too."""
+        there, added, rows = False, tuple[str, ...](), 0
+        with suppress(_Looked), self._claimed() as transaction:
+            there = transaction.is_there()
+            transaction.check_still_there()
+            if schema is not None:
+                self._try(transaction, schema)
+                added = transaction.added
+                rows = uncounted_rows(transaction, self.spec, schema, self._where) if there else 0
+            check_spec(transaction.recorded_order(), self.spec)
+            raise _Looked
+        return Compared(there, added, rows)
+
     def identity(self) -> str:
         """The UUID of this pipeline's table, made on first use and lost only with the database."""
         with self._claimed() as transaction:
@@ -255,11 +277,6 @@ class TransactionalSink(Sink, Generic[T]):
                     f"DELETE FROM {qualified(self.spec.called)}"
                 )
 
-    def _log_added(self, columns: tuple[str, ...]) -> None:
-        """Say what the table was given, once that is committed."""
-        if columns:
-            logger.info("table %s: the columns %s were added (schema_evolution)", self.spec.called, ", ".join(columns))
-
     def _log(self, result: BatchResult, *, certain: bool) -> None:
         """A zombie that is fenced out is normal; a refusal that was not looked into may be a wiped store.
 
@@ -298,6 +315,8 @@ class TransactionalSink(Sink, Generic[T]):
     def _note(self, transaction: T, identity: str) -> None:
         """Remember what holds from now on: a rollback would have undone a new identity."""
         self._memory.identity = identity
+        if columns := ", ".join(transaction.added):
+            logger.info("table %s: the columns %s were added (schema_evolution)", self.spec.called, columns)
         self._committed(transaction)
 
 

@@ -233,6 +233,15 @@ class TableTransaction(WritesBeside, Protocol):
         """After `fit`: refuse a table with a row whose own value cannot be compared (`remembered_order`, rule 6)."""
         ...
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The columns that `fit` has given the table, each with its type in the database's words."""
+        ...
+
+    def is_there(self) -> bool:
+        """Whether the entity table is."""
+        ...
+
     def rows(self) -> int:
         """How many rows the table has, which is there."""
         ...

@@ -8,11 +8,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from leasehold.sinks.base import Sink
-from leasehold.sinks.beside import clearing, entities
+from leasehold.sinks.base import Sink, TableContents
+from leasehold.sinks.beside import clearing, contents, entities, record
 from leasehold.sinks.beside.clearing import CLEARED, PLACE
 from leasehold.sinks.beside.entities import ENTITY
 from leasehold.sinks.beside.forgetting import AT_A_TIME, Cleared, Forgotten, Retention
@@ -23,6 +24,7 @@ from leasehold.sinks.beside.messages.parking import ParkedMessages
 from leasehold.sinks.beside.messages.table import MESSAGES
 from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.beside.outbox.sending import KeptOutbox
+from leasehold.sinks.beside.outbox.table import OUTBOX
 from leasehold.sinks.beside.parking import table as parked
 from leasehold.sinks.beside.parking.contract import ParkedRow
 from leasehold.sinks.beside.parking.table import PARKED
@@ -39,7 +41,7 @@ from leasehold.sinks.rules.fence import Lane, Watermark
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.parking import ParkedEvent
 from leasehold.sinks.rules.skipping import SkipNote
-from leasehold.sinks.set_aside import EventId, RejectedRows, Selection
+from leasehold.sinks.set_aside import EventId, RejectedRows, Selection, SetAsideCounts
 
 
 class BesideSink(Sink):
@@ -53,6 +55,35 @@ class BesideSink(Sink):
     def rejected_rows(self) -> RejectedRows:
         """See `Sink`."""
         return KeptRejectedRows(self._access)
+
+    def row_count(self) -> int:
+        """See `Sink`."""
+        return self.contents().rows
+
+    def contents(self) -> TableContents:
+        """See `Sink`."""
+        with self._access.looking(self.spec.name, self.spec.rejected) as session:
+            return contents.of_tables(session)
+
+    def set_aside_counts(self) -> SetAsideCounts:
+        """See `Sink`."""
+        with self._access.looking(self.spec.rejected, PARKED, OUTBOX, SKIP) as session:
+            return contents.set_aside(session)
+
+    def recorded_identity(self) -> str | None:
+        """See `Sink`."""
+        with self._access.looking(record.TABLE) as session:
+            return record.recorded_identity(session)
+
+    def table_is_there(self) -> bool:
+        """See `Sink`."""
+        with self._access.looking(self.spec.name) as session:
+            return session.there(self.spec.name)
+
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """See `KeepsStates`."""
+        with self._access.looking(self.spec.name) as session:
+            return self._access.read_states(session, schema, keys)
 
     def check_states(self, *, referred: bool = False) -> None:
         """See `KeepsStates`."""

@@ -51,13 +51,20 @@ class ChangesBeside(UnwrittenFeatures, ABC):
     `UnwrittenFeatures` that name it.
     """
 
+    added: tuple[str, ...] = ()
+    """See `TableTransaction`."""
+
     @property
     @abstractmethod
     def session(self) -> Session: ...
 
-    @abstractmethod
     def has(self, table: str) -> bool:
         """Whether this table is there."""
+        return self.session.there(table)
+
+    def is_there(self) -> bool:
+        """See `TableTransaction`."""
+        return self.session.there(self.session.spec.name)
 
     def recorded_order(self) -> TableOrder:
         """See `TableTransaction`."""

@@ -10,15 +10,15 @@ Runs inside a transaction of the caller's, in which nobody else changes what is 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from leasehold.sinks.beside import clearing, record
 from leasehold.sinks.beside.session import Session
 from leasehold.sinks.beside.set_aside import retrying
-from leasehold.sinks.rules.batch import Batch, Kept
+from leasehold.sinks.rules.batch import Batch, Kept, OrderValue
 from leasehold.sinks.rules.content import Columns, Content, content_of
-from leasehold.sinks.rules.ordering import Claim, Key, PastOrder
+from leasehold.sinks.rules.ordering import UNKNOWN, Claim, Key, PastOrder
 from leasehold.sinks.rules.remembered_order import TableOrder
 from leasehold.sinks.rules.row_by_row import RowOrder, Written, not_comparable
 from leasehold.sinks.rules.rows import Rows
@@ -28,27 +28,43 @@ Write = Callable[[Rows, RowOrder], Written]
 """Writes rows as an order says; see `RowWriter` for what it promises and raises."""
 
 
-class KnownKeys(Protocol):
+class KnownKeys(ABC):
     """The memory of keys of a table, which has them. A key is as `Rows.keys` gives it."""
 
-    def claims(self, keys: Sequence[Key], *, by_value: bool) -> Mapping[Key, Claim]:
-        """What is known of these keys: `(hub, partition)`, and `by_value` as in rules 2 and 4 of `ordering`.
+    @abstractmethod
+    def known(self, keys: Sequence[Key]) -> Iterable[tuple[Key, str, str, int, OrderValue | None]]:
+        """Of each of these keys that is remembered: hub, partition, sequence number and value of `sequence_by`."""
 
-        That is `(value, partition, hub, sequence number)`, and `UNKNOWN` for a key that was remembered without a value.
-        """
-        ...
+    @abstractmethod
+    def own_claims(self, keys: Sequence[Key]) -> Mapping[Key, Claim]:
+        """What rows of these keys, which are not remembered, are compared by: rule 6 of `remembered_order`."""
 
-    def places(self, keys: Sequence[Key]) -> Mapping[Key, Claim]:
-        """The event that has written each of these keys last: `(hub, partition, sequence number)`."""
-        ...
-
+    @abstractmethod
     def remember(self, rows: Iterable[tuple[object, ...]]) -> object:
         """Note of each key, in place of what was, what `Content.remembered` gives.
 
         That is the key's values in the order of `ordered_keys`, then hub, partition, sequence number, the value of
         `sequence_by` (a number or text, None without it) and 1 where the entity was deleted, else 0.
         """
-        ...
+
+    def claims(self, keys: Sequence[Key], *, by_value: bool) -> Mapping[Key, Claim]:
+        """What is known of these keys: `(hub, partition)`, and `by_value` as in rules 2 and 4 of `ordering`.
+
+        That is `(value, partition, hub, sequence number)`, and `UNKNOWN` for a key that was remembered without a value.
+        """
+        known = self.known(keys)
+        if not by_value:
+            return {key: (hub, partition) for key, hub, partition, _, _ in known}
+        claims: dict[Key, Claim] = {
+            key: UNKNOWN if value is None else (value, partition, hub, number)
+            for key, hub, partition, number, value in known
+        }
+        others = [key for key in keys if key not in claims]
+        return {**claims, **self.own_claims(others)} if others else claims
+
+    def places(self, keys: Sequence[Key]) -> Mapping[Key, Claim]:
+        """The event that has written each of these keys last: `(hub, partition, sequence number)`."""
+        return {key: (hub, partition, number) for key, hub, partition, number, _ in self.known(keys)}
 
 
 def write(

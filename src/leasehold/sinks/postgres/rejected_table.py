@@ -1,17 +1,15 @@
 """The events that were set aside, with a reason: the table `<table>_rejected` beside an entity table in Postgres.
 
-Owns its columns; what is done with its rows is in `sinks.beside.set_aside.rejected`. The `body` is bytes; `is_text`
-says that they are text, in UTF-8: a body may have a NUL, which Postgres holds in no text.
+Owns its columns; what is done with its rows is in `sinks.beside.set_aside.rejected`.
 """
 
 from __future__ import annotations
 
 from leasehold.database.statements import unsent
+from leasehold.sinks.beside.session import REJECTED
 from leasehold.sinks.postgres.names import Names
 from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.rules.rejected import other_columns
-
-_ALL = ("hub", "partition", "sequence_number", "place", "body", "is_text", "reason", "source", "rejected_at")
 
 
 def make_or_check(session: PostgresSession, *, there: bool) -> None:
@@ -24,8 +22,8 @@ def make_or_check(session: PostgresSession, *, there: bool) -> None:
         "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%(it)s) AND attnum > 0 AND NOT attisdropped",
         it=unsent(session.names.rejected),
     )
-    if {name for (name,) in columns} != set(_ALL):
-        raise other_columns(session.spec, _ALL)
+    if {name for (name,) in columns} != set(REJECTED):
+        raise other_columns(session.spec, REJECTED)
 
 
 def statements(names: Names) -> list[str]:

@@ -18,11 +18,8 @@ from leasehold.database.postgres.connections import Connection, Row
 from leasehold.database.statements import unsent
 from leasehold.database.tables import Kind
 from leasehold.errors import SinkError, UsageError
-from leasehold.sinks.beside.kept_values import kept_body
-from leasehold.sinks.beside.session import Asked
+from leasehold.sinks.beside.session import Asked, Session
 from leasehold.sinks.postgres.names import Names
-from leasehold.sinks.rules.columns import on_conflict
-from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.rules.table_spec import TableSpec
 
@@ -48,7 +45,7 @@ def gone(shown: str, text: str) -> SinkError:
     return SinkError(f"{shown}: {text}. If it was dropped while it was in use, restore it, or reset the pipeline")
 
 
-class PostgresSession:
+class PostgresSession(Session):
     """The transaction of `connection` on the table of `spec`, in this schema."""
 
     def __init__(self, connection: Connection, schema: str, spec: TableSpec) -> None:
@@ -69,16 +66,6 @@ class PostgresSession:
         schema = called.schema or self.names.schema
         return PostgresSession(self.connection, schema, self.spec), called.name
 
-    def put(self, table: str, columns: Mapping[str, Kind], keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
-        """Insert these rows (one at least), or update those whose keys are there; return how many were written."""
-        arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in columns.items())
-        others = [name for name in columns if name not in keys]
-        return self.run(
-            f"INSERT INTO {self.of(table)} ({', '.join(columns)}) SELECT * FROM unnest({arrays}) "
-            f"{on_conflict(keys, others)}",
-            **{name: [*values] for name, values in zip(columns, zip(*rows, strict=True), strict=True)},
-        )
-
     def there(self, table: str) -> bool:
         """Whether there is anything of this name."""
         return bool(self.one("SELECT to_regclass(%(it)s) IS NOT NULL", it=unsent(self.of(table))))
@@ -97,10 +84,6 @@ class PostgresSession:
     def storable(self, text: str) -> str:
         """The text as a column can hold it."""
         return text.replace("\0", "\\0")
-
-    def contains(self, column: str, name: str) -> str:
-        """Whether a text has the value of this name in it."""
-        return f"strpos({column}, %({name})s) > 0"
 
     @property
     def locking(self) -> str:
@@ -121,35 +104,6 @@ class PostgresSession:
         """Whether a row is among those of this WHERE that nobody else has locked."""
         return f"ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {where} FOR UPDATE SKIP LOCKED))"
 
-    def sound(self, names: Sequence[str], number: str | None = None) -> str:
-        """Columns have what they are declared to."""
-        return "true"
-
-    @property
-    def rejected_columns(self) -> str:
-        """What a rejected row has behind its place."""
-        return f"body, is_text, reason, source, {self.time_text('rejected_at')}"
-
-    def remove_set_aside(self, ranges: Sequence[tuple[str, str, int, int]]) -> None:
-        """Remove the rejected rows of events: of a hub and partition, from a sequence number to another, inclusive."""
-        if not ranges:
-            return
-        columns: dict[str, Kind] = {"hub": "text", "partition": "text", "first": "bigint", "last": "bigint"}
-        read, values = self.asked("read", columns, ranges)
-        self.run(
-            f"DELETE FROM {self.names.rejected} AS old USING {read} WHERE old.hub = read.hub "
-            "AND old.partition = read.partition AND old.sequence_number BETWEEN read.first AND read.last",
-            **values,
-        )
-
-    def set_aside(self, rows: Sequence[Rejected], time: str) -> None:
-        """Insert rejected rows, with the time at which they were set aside."""
-        self.many(
-            f"INSERT INTO {self.names.rejected} (hub, partition, sequence_number, place, body, is_text, reason, "
-            "source, rejected_at) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            [(*row[:4], *kept_body(row.body), self.storable(row.reason), row.source, time) for row in rows],
-        )
-
     @property
     def dead_letter(self) -> str:
         """Whether a rejected row is of an event that its handler has failed on; JSON of others may be none."""
@@ -164,18 +118,6 @@ class PostgresSession:
         """A text by which rows are ordered as by its bytes."""
         return f'{column} COLLATE "C"'
 
-    def text(self, column: str) -> str:
-        """A column of texts, which are texts."""
-        return column
-
-    def number(self, column: str) -> str:
-        """A column of numbers, which are numbers."""
-        return column
-
-    def anything(self, column: str) -> str:
-        """A column of numbers, which are numbers."""
-        return column
-
     def run(self, statement: str, **values: Any) -> int:
         """Run a statement; return how many rows it concerned."""
         with self.connection.cursor() as cursor:
@@ -185,11 +127,6 @@ class PostgresSession:
         """The rows that a query gives."""
         with self.connection.cursor() as cursor:
             return cursor.execute(statement, values).fetchall()
-
-    def one(self, statement: str, **values: Any) -> Any:
-        """The first value of the first row that a query gives, None where it gives none."""
-        rows = self.rows(statement, **values)
-        return rows[0][0] if rows else None
 
     def many(self, statement: str, values: Sequence[Sequence[Any] | Mapping[str, Any]]) -> int:
         """Run a statement once for each of `values`, in their order, without waiting in between.

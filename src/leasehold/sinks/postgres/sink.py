@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import pyarrow as pa
@@ -34,15 +34,11 @@ from leasehold.database.postgres.connections import Connection, Connections, Err
 from leasehold.database.postgres.place import RELATIONS
 from leasehold.database.statements import unsent
 from leasehold.errors import SinkError, SinkUnavailable
-from leasehold.sinks.base import Compared, LevelOf, Sink, TableContents
-from leasehold.sinks.beside import contents, record
-from leasehold.sinks.beside.moved_in import uncounted_rows
-from leasehold.sinks.beside.outbox.table import OUTBOX
-from leasehold.sinks.beside.parking.table import PARKED
+from leasehold.sinks.base import LevelOf, Sink
+from leasehold.sinks.beside import record
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
 from leasehold.sinks.beside.sink import BesideSink
-from leasehold.sinks.beside.skipping.table import SKIP
 from leasehold.sinks.features import ALL
 from leasehold.sinks.postgres import making, names, related, states
 from leasehold.sinks.postgres.advice import advice
@@ -52,10 +48,7 @@ from leasehold.sinks.postgres.session import PostgresSession, check_same, gone, 
 from leasehold.sinks.postgres.transaction import CheckedLayout, PostgresTransaction
 from leasehold.sinks.postgres.trial import write_a_row
 from leasehold.sinks.rules.batch import Batch
-from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.remembered_order import check_spec
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
-from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.sinks.transactional import TransactionalSink
 
 T = TypeVar("T")
@@ -66,10 +59,6 @@ _LONGEST = 30
 
 class _Undone(SinkUnavailable):
     """The server has undone the transaction so that others could go on."""
-
-
-class _Looked(Exception):
-    """Undoes a transaction that was only to look."""
 
 
 def open_postgres_sink(url: str, spec: TableSpec, base: Path, timeout: float) -> Sink:
@@ -114,25 +103,6 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         """Do what is one transaction, and again if the server undoes it for others' sake."""
         return until_it_stays(act, _Undone, self._timeout)
 
-    def row_count(self) -> int:
-        """How many rows the table has; 0 if it has not been made yet."""
-        return self.contents().rows
-
-    def contents(self) -> TableContents:
-        """How much the table holds. Makes nothing."""
-        with self._looking(self.spec.name, self.spec.rejected) as session:
-            return contents.of_tables(session)
-
-    def set_aside_counts(self) -> SetAsideCounts:
-        """See `Sink`."""
-        with self._looking(self.spec.rejected, PARKED, OUTBOX, SKIP) as session:
-            return contents.set_aside(session)
-
-    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-        """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
-        with self._looking(self.spec.name) as session:
-            return states.read(session, schema, keys)
-
     def check_states(self, *, referred: bool = False) -> None:
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
         with self._using() as session:
@@ -149,36 +119,10 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             session.run("SET CONSTRAINTS ALL IMMEDIATE")
             return related.shown(session, name, self._connections.shown)
 
-    def compare(self, schema: pa.Schema | None) -> Compared:
-        """As `check`, with all that was made undone, and a row written on trial. Nobody who writes waits long."""
-        there, added, rows = False, tuple[str, ...](), 0
-        with suppress(_Looked), self._claimed() as transaction:
-            there = transaction.session.there(self.spec.name)
-            record.check_still_there(transaction.session)
-            if schema is not None:
-                transaction.fit(schema, only_look=True)
-                added = transaction.added
-                if there and not added and transaction.checked is not None:
-                    write_a_row(transaction.session, transaction.checked.layout)
-                rows = uncounted_rows(transaction, self.spec, schema, "Postgres") if there else 0
-            check_spec(transaction.recorded_order(), self.spec)
-            raise _Looked
-        return Compared(there, added, rows)
-
-    def recorded_identity(self) -> str | None:
-        """See `Sink`."""
-        with self._looking(record.TABLE) as session:
-            return record.recorded_identity(session)
-
     def advice(self) -> tuple[str, ...]:
         """See `Sink`."""
         with self._looking(self.spec.name) as session:
             return advice(session)
-
-    def table_is_there(self) -> bool:
-        """See `Sink`."""
-        with self._using() as session:
-            return session.there(self.spec.name)
 
     def table_statements(self, schema: pa.Schema | None, *, duplicates: bool = False) -> tuple[str, ...]:
         """See `Sink`."""
@@ -232,8 +176,14 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             check_tables(session, names.SHARED, self._connections.shown)
         return made
 
+    def _try(self, transaction: PostgresTransaction, schema: pa.Schema) -> None:
+        """With a row written on trial. Nobody who writes waits long."""
+        there = transaction.is_there()
+        transaction.fit(schema, only_look=True)
+        if there and not transaction.added and transaction.checked is not None:
+            write_a_row(transaction.session, transaction.checked.layout)
+
     def _committed(self, transaction: PostgresTransaction) -> None:
-        self._log_added(transaction.added)
         self._checked = transaction.checked
 
     @contextmanager

@@ -76,7 +76,6 @@ class PostgresTransaction(ChangesBeside):
         self._steps = PostgresSteps(session, shown)
         self.bookkeeping = Bookkeeping(session)
         self.checked = checked
-        self.added: tuple[str, ...] = ()  # columns, in this transaction
         self.staged_as = staged_as
 
     def claim(self) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from leasehold.sinks.beside import identities
 from leasehold.sinks.beside.tables import ALL_SHARED
 from leasehold.sinks.rules.columns import stored_fields
 from leasehold.sinks.rules.table_spec import TableSpec
-from leasehold.sinks.sqlite import identities, memory, rejected_table
+from leasehold.sinks.sqlite import memory, rejected_table
 from leasehold.sinks.sqlite.shape import created
 
 
@@ -21,5 +22,5 @@ def statements(spec: TableSpec, schema: pa.Schema | None, *, duplicates: bool) -
         *([] if schema is None else [created(spec, stored_fields(spec, schema, "SQLite"))]),
         *memory.statements(spec),
         *rejected_table.statements(spec),
-        *(identities.statements(spec) if duplicates else ()),
+        *(identities.table(spec).in_sqlite() if duplicates else ()),
     )

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from leasehold.database.statements import quoted
+from leasehold.sinks.beside.alone import key_columns
 from leasehold.sinks.beside.forgetting import candidates
-from leasehold.sinks.beside.session import Places
-from leasehold.sinks.rules.fence import Lane
-from leasehold.sinks.rules.ordering import UNKNOWN, Claim, Key
+from leasehold.sinks.beside.writing import KnownKeys
+from leasehold.sinks.rules.batch import OrderValue
+from leasehold.sinks.rules.ordering import Claim, Key
 from leasehold.sinks.rules.remembered_order import OwnValue
 from leasehold.sinks.rules.table_spec import TableSpec, ordered_keys
 from leasehold.sinks.sqlite import own_values
@@ -33,7 +34,7 @@ def statements(spec: TableSpec) -> list[str]:
     """What makes the table if it is missing; nothing where there are no keys."""
     if not spec.memory:
         return []
-    columns = ", ".join(_key_columns(spec))
+    columns = ", ".join(key_columns(spec))
     return [
         f"CREATE TABLE IF NOT EXISTS {quoted(spec.memory)} ({columns}, hub TEXT NOT NULL, "
         "partition TEXT NOT NULL, sequence_number INTEGER NOT NULL, sequence_by, deleted INTEGER NOT NULL, "
@@ -41,28 +42,17 @@ def statements(spec: TableSpec) -> list[str]:
     ]
 
 
-class SqliteKeyMemory:
+class SqliteKeyMemory(KnownKeys):
     """The memory of keys of a table, as `sinks.beside.writing` asks for it; with `own`, rows count beside it."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec, own: OwnValue | None) -> None:
         self._connection, self._spec, self._own = connection, spec, own
 
-    def claims(self, keys: Sequence[Key], *, by_value: bool) -> dict[Key, Claim]:
-        known = _known(self._connection, self._spec, keys)
-        if not by_value:
-            return {key: (hub, partition) for key, hub, partition, _, _ in known}
-        claims: dict[Key, Claim] = {
-            key: UNKNOWN if value is None else (value, partition, hub, number)
-            for key, hub, partition, number, value in known
-        }
-        if self._own is not None and len(claims) < len(keys):
-            others = [key for key in keys if key not in claims]
-            claims |= own_values.claims(self._connection, self._spec, self._own, others)
-        return claims
+    def known(self, keys: Sequence[Key]) -> Iterator[tuple[Key, str, str, int, OrderValue | None]]:
+        return _known(self._connection, self._spec, keys)
 
-    def places(self, keys: Sequence[Key]) -> dict[Key, Claim]:
-        known = _known(self._connection, self._spec, keys)
-        return {key: (hub, partition, number) for key, hub, partition, number, _ in known}
+    def own_claims(self, keys: Sequence[Key]) -> dict[Key, Claim]:
+        return {} if self._own is None else own_values.claims(self._connection, self._spec, self._own, keys)
 
     def remember(self, rows: Iterable[tuple[object, ...]]) -> int:
         columns = list(zip(*rows, strict=True))
@@ -71,10 +61,10 @@ class SqliteKeyMemory:
 
 def _known(
     connection: sqlite3.Connection, spec: TableSpec, keys: Sequence[Key]
-) -> Iterator[tuple[Key, str, str, int, object]]:
+) -> Iterator[tuple[Key, str, str, int, OrderValue | None]]:
     """Of each of these keys that is known: hub, partition, sequence number and value of `sequence_by`."""
     assert spec.memory is not None
-    columns = _key_columns(spec)
+    columns = key_columns(spec)
     width = len(columns)
     match = " AND ".join(f"k.{column} = w.column{place}" for place, column in enumerate(columns, 1))
     wanted = ", ".join(f"k.{column}" for column in columns)
@@ -107,44 +97,9 @@ def remember(
 def forget(connection: sqlite3.Connection, spec: TableSpec, key: Mapping[str, str]) -> int:
     """Forget what is known of a key, which a person states as text; how many there were. The table is there."""
     terms, values = [], []
-    for column, name in zip(_key_columns(spec), ordered_keys(spec), strict=True):
+    for column, name in zip(key_columns(spec), ordered_keys(spec), strict=True):
         found = candidates(key[name])
         terms.append(f"{column} IN ({', '.join('?' * len(found))})")
         values += found
     assert spec.memory is not None
     return connection.execute(f"DELETE FROM {quoted(spec.memory)} WHERE {' AND '.join(terms)}", values).rowcount
-
-
-def clear(
-    connection: sqlite3.Connection,
-    spec: TableSpec,
-    old: Places,
-    old_of_deleted: Places,
-    after: tuple[object, ...] | None,
-    at_most: int,
-) -> tuple[list[tuple[Lane, int]], tuple[object, ...] | None]:
-    """See `BesideTransaction.clear_keys`. The table is there."""
-    assert spec.memory is not None
-    columns = _key_columns(spec)
-    names, width = ", ".join(columns), len(columns)
-    where = f"WHERE ({names}) > ({', '.join('?' * width)})" if after is not None else ""
-    rows = connection.execute(
-        f"SELECT {names}, hub, partition, sequence_number, deleted FROM {quoted(spec.memory)} {where} "
-        f"ORDER BY {names} LIMIT ?",
-        (*(after or ()), at_most),
-    ).fetchall()
-    keys: list[tuple[object, ...]] = []
-    gone: list[tuple[Lane, int]] = []
-    for row in rows:
-        hub, partition, number, deleted = row[width:]
-        if number <= (old_of_deleted if deleted else old).get((hub, partition), -1):
-            keys.append(row[:width])
-            gone.append(((hub, partition), number))
-    match = " AND ".join(f"{column} = ?" for column in columns)
-    connection.executemany(f"DELETE FROM {quoted(spec.memory)} WHERE {match}", keys)
-    return gone, tuple(rows[-1][:width]) if len(rows) == at_most else None
-
-
-def _key_columns(spec: TableSpec) -> list[str]:
-    # Numbered: a key may well be called hub, or partition.
-    return [f"key_{place}" for place in range(1, len(spec.keys) + 1)]

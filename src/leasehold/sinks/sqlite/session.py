@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from leasehold.database.statements import native, quoted, sent
+from leasehold.database.statements import native, quoted
 from leasehold.database.tables import Kind
-from leasehold.sinks.beside.session import Asked
+from leasehold.sinks.beside.session import Asked, Session
 from leasehold.sinks.rules.columns import on_conflict
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.table_spec import TableSpec
@@ -20,28 +20,17 @@ from leasehold.sinks.sqlite.kept import anything, as_kept, number
 from leasehold.sinks.sqlite.shape import exists
 
 
-class SqliteSession:
+class SqliteSession(Session):
     """The connection, inside a transaction of the caller's."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec) -> None:
-        self.connection, self._spec = connection, spec
-
-    @property
-    def spec(self) -> TableSpec:
-        return self._spec
-
-    def of(self, table: str) -> str:
-        return sent(quoted(table))
+        self.connection, self.spec = connection, spec
 
     def run(self, statement: str, **values: Any) -> int:
         return self.connection.execute(_native(statement), values).rowcount
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return self.connection.execute(_native(statement), values).fetchall()
-
-    def one(self, statement: str, **values: Any) -> Any:
-        row = self.connection.execute(_native(statement), values).fetchone()
-        return None if row is None else row[0]
 
     def many(self, statement: str, values: Sequence[Mapping[str, Any]]) -> int:
         return self.connection.executemany(_native(statement), values).rowcount
@@ -60,26 +49,8 @@ class SqliteSession:
     def clock(self) -> float:
         return float(self.one("SELECT (julianday('now') - 2440587.5) * 86400.0"))  # the day on which 1970 began
 
-    def storable(self, text: str) -> str:
-        return text
-
     def contains(self, column: str, name: str) -> str:
         return f"instr({column}, %({name})s) > 0"
-
-    @property
-    def locking(self) -> str:
-        return ""
-
-    @property
-    def sharing(self) -> str:
-        return ""
-
-    def oldest(self, table: str, time: str, where: str) -> str:
-        first = f"SELECT rowid FROM {table} WHERE {where} ORDER BY rowid LIMIT %(at_most)s"
-        return f"rowid IN ({first}) AND {time} < %(before)s"
-
-    def first_free(self, table: str, key: str, where: str) -> str:
-        return f"({key}) IN (SELECT {key} FROM {table} WHERE {where})"
 
     def sound(self, names: Sequence[str], number: str | None = None) -> str:
         each = (f"typeof({name}) = 'text' AND leasehold_is_text({self.text(name)})" for name in names)
@@ -100,12 +71,6 @@ class SqliteSession:
     @property
     def dead_letter(self) -> str:
         return "json_valid(source) AND json_extract(source, '$.traceback') IS NOT NULL"
-
-    def time_text(self, time: str) -> str:
-        return time
-
-    def bytewise(self, column: str) -> str:
-        return column
 
     def text(self, column: str) -> str:
         return as_kept(column)

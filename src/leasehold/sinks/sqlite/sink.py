@@ -28,9 +28,8 @@ import pyarrow as pa
 from leasehold.backends import local_file_of
 from leasehold.clock import Clock
 from leasehold.database.sqlite import DatabaseFile, primary_code
-from leasehold.database.statements import quoted
 from leasehold.errors import SinkError, SinkUnavailable, Verdict
-from leasehold.sinks.base import Compared, Sink, TableContents
+from leasehold.sinks.base import Compared, Sink
 from leasehold.sinks.beside import record
 from leasehold.sinks.beside.related import RelatedTable
 from leasehold.sinks.beside.session import Access
@@ -38,22 +37,13 @@ from leasehold.sinks.beside.sink import BesideSink
 from leasehold.sinks.features import ALL
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table_spec import TableSpec
-from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.sinks.sqlite import (
     making,
     related,
     states,
 )
-from leasehold.sinks.sqlite.contents import (
-    check_not_dropped,
-    contents_of_file,
-    identity_in_file,
-    is_in_file,
-    set_aside_in_file,
-)
-from leasehold.sinks.sqlite.schema_look import compare
+from leasehold.sinks.sqlite.look import check_made, looking
 from leasehold.sinks.sqlite.session import SqliteSession, prepare
-from leasehold.sinks.sqlite.shape import exists
 from leasehold.sinks.sqlite.tables import SCHEMA, check_formats
 from leasehold.sinks.sqlite.transaction import CheckedShape, SqliteTransaction
 from leasehold.sinks.transactional import TransactionalSink
@@ -93,27 +83,21 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         )  # each thread has its own
 
     def compare(self, schema: pa.Schema | None) -> Compared:
-        """As `check`, with nothing made or changed."""
-        return compare(self._path, self.spec, self._claimed, schema)
-
-    def recorded_identity(self) -> str | None:
-        """See `Sink`."""
-        with self._explained(), self._inner():
-            return identity_in_file(self._path, self.spec, self._timeout)
+        """See `Sink`. Where there is no file, none is made."""
+        if self._path.exists():
+            return super().compare(schema)
+        check_made(self._path, self.spec, schema)
+        return Compared(there=False)
 
     def advice(self) -> tuple[str, ...]:
         """See `Sink`. None: SQLite counts nothing that would tell."""
         return ()
 
-    def table_is_there(self) -> bool:
-        """See `Sink`."""
-        with self._explained(), self._inner():
-            return is_in_file(self._path, self.spec, self._timeout)
-
     def table_statements(self, schema: pa.Schema | None, *, duplicates: bool = False) -> tuple[str, ...]:
         """See `Sink`."""
-        with self._explained(), self._inner():
-            check_not_dropped(self._path, self.spec, self._timeout)
+        with self._looking() as session:
+            if session.there(record.TABLE):
+                record.check_still_there(session)
         return making.statements(self.spec, schema, duplicates=duplicates)
 
     def make_tables(self, schema: pa.Schema | None = None, *, duplicates: bool = False) -> bool:
@@ -124,29 +108,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
             for statement in making.statements(self.spec, schema, duplicates=duplicates):
                 connection.execute(statement)
             return list(connection.execute("PRAGMA schema_version")) != before
-
-    def row_count(self) -> int:
-        """How many rows the table has; 0 if it has not been made yet."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            if not exists(connection, self.spec.name):
-                return 0
-            (count,) = connection.execute(f"SELECT count(*) FROM {quoted(self.spec.name)}").fetchone()
-        return int(count)
-
-    def contents(self) -> TableContents:
-        """How much the table holds. Makes nothing, not even the file."""
-        with self._explained(), self._inner():
-            return contents_of_file(self._path, self.spec, self._timeout)
-
-    def set_aside_counts(self) -> SetAsideCounts:
-        """See `Sink`."""
-        with self._explained(), self._inner():
-            return set_aside_in_file(self._path, self.spec, self._timeout)
-
-    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-        """The rows of these keys that are there, by key: the columns of `schema`, as they were written."""
-        with self._explained(), self._file.reading() as connection, self._inner():
-            return states.read(connection, self.spec, schema, keys)
 
     def check_states(self, *, referred: bool = False) -> None:
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""
@@ -165,13 +126,23 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
 
     @property
     def _access(self) -> Access:
-        return Access(self._claimed, self._view, self._view, _read, lambda act: act(), self._clock.wall)
+        return Access(self._claimed, self._looking, self._view, _read, lambda act: act(), self._clock.wall)
 
     def close(self) -> None:
         """Close this thread's connection. The sink may be used again afterwards."""
         self._checked.clear()
         self._fitted = None
         self._file.close()
+
+    @contextmanager
+    def _looking(self, *tables: str) -> Iterator[SqliteSession]:
+        """See `Access`. Until this object has changed something, the file may be missing, or without our tables."""
+        if self._memory.identity is not None:
+            with self._view() as session:
+                yield session
+        else:
+            with self._explained(), self._inner(), looking(self._path, self.spec, self._timeout) as session:
+                yield session
 
     @contextmanager
     def _view(self, *tables: str) -> Iterator[SqliteSession]:
@@ -184,7 +155,6 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
             yield SqliteTransaction(connection, self.spec, self._checked.get(connection))
 
     def _committed(self, transaction: SqliteTransaction) -> None:
-        self._log_added(transaction.added)
         if transaction.checked is not None:
             self._checked[transaction.connection] = transaction.checked
 

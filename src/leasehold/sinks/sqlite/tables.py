@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 
 from leasehold.sinks.beside import record
-from leasehold.sinks.beside.tables import ALWAYS, WHEN_NEEDED
+from leasehold.sinks.beside.tables import ALWAYS
 from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite.session import SqliteSession
 
@@ -17,9 +17,6 @@ FORMAT = 8
 
 SCHEMA = tuple(statement for table in ALWAYS for statement in table.in_sqlite())
 """Those that every entity table needs: the statements that make them."""
-
-MADE = {name: table.in_sqlite() for name, table in WHEN_NEEDED.items()}
-"""Of the others, by their names, the statements that make each where it is missing."""
 
 
 def check_formats(connection: sqlite3.Connection, spec: TableSpec) -> None:

@@ -6,26 +6,23 @@ Owns the way from a batch to its rows, and to what is kept beside them.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from leasehold.sinks.beside import entities, record, writing
-from leasehold.sinks.beside.session import Places
+from leasehold.database.tables import Table
+from leasehold.sinks.beside import record, writing
+from leasehold.sinks.beside.alone import ChangesAlone
 from leasehold.sinks.beside.states import fenced
-from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.rules.batch import Batch, Kept
-from leasehold.sinks.rules.duplicates import Memory
-from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.related import EntityStep
 from leasehold.sinks.rules.remembered_order import OwnValue, TableOrder, own_value
 from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.sinks.sqlite import (
-    identities,
     memory,
     own_values,
     rejected_table,
@@ -33,8 +30,8 @@ from leasehold.sinks.sqlite import (
     states,
 )
 from leasehold.sinks.sqlite.session import SqliteSession
-from leasehold.sinks.sqlite.shape import TableShape, exists, fit
-from leasehold.sinks.sqlite.tables import FORMAT, MADE
+from leasehold.sinks.sqlite.shape import TableShape, fit
+from leasehold.sinks.sqlite.tables import FORMAT
 from leasehold.sinks.sqlite.writing import SqliteWriting
 from leasehold.sinks.transactions import Outcome
 
@@ -48,7 +45,7 @@ class CheckedShape:
     layout: TableShape
 
 
-class SqliteTransaction(ChangesBeside):
+class SqliteTransaction(ChangesAlone):
     """One transaction, which has locked the whole database. See `TableTransaction`."""
 
     def __init__(self, connection: sqlite3.Connection, spec: TableSpec, checked: CheckedShape | None) -> None:
@@ -57,7 +54,6 @@ class SqliteTransaction(ChangesBeside):
         self._session = SqliteSession(connection, spec)
         self._steps = related.SqliteSteps(connection, spec)
         self.checked = checked
-        self.added: tuple[str, ...] = ()  # columns, in this transaction
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -67,13 +63,9 @@ class SqliteTransaction(ChangesBeside):
     def session(self) -> SqliteSession:
         return self._session
 
-    def need(self, *tables: str) -> None:
-        for table in tables:
-            for statement in MADE[table]:
-                self._connection.execute(statement)
-
-    def has(self, table: str) -> bool:
-        return exists(self._connection, table)
+    def make(self, table: Table) -> None:
+        for statement in table.in_sqlite():
+            self._connection.execute(statement)
 
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         return partial(states.write, self._connection, self._spec, schema, self.layout(fenced(schema)))
@@ -86,43 +78,14 @@ class SqliteTransaction(ChangesBeside):
     def claim(self) -> str:
         return record.claim(self._session, FORMAT)
 
-    def lock_watermarks(self, lanes: Collection[Lane], *, whole_table: bool = False) -> None:
-        """The whole database is locked."""
-
-    def lock_partitions(self, lanes: Collection[Lane]) -> None:
-        """The whole database is locked."""
-
     def forget_key(self, key: Mapping[str, str]) -> int:
         return memory.forget(self._connection, self._spec, key)
-
-    def clear_keys(
-        self, old: Places, old_of_deleted: Places, after: tuple[object, ...] | None, at_most: int
-    ) -> tuple[list[tuple[Lane, int]], tuple[object, ...] | None]:
-        return memory.clear(self._connection, self._spec, old, old_of_deleted, after, at_most)
 
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         return states.read(self._connection, self._spec, schema, keys)
 
-    def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
-        return entities.versions(self.session, keys)
-
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         return self._steps.write(schema, self._fitted_layout, step)
-
-    def known_identities(self, digests: Collection[str]) -> Memory:
-        return identities.known(self._connection, self._spec, digests)
-
-    def remember_identities(self, memory: Memory) -> None:
-        identities.remember(self._connection, self._spec, memory)
-
-    def identities_reached(self) -> int | None:
-        return identities.reached(self._connection, self._spec)
-
-    def identities_reach(self, time: int | None) -> None:
-        identities.reach(self._connection, self._spec, time)
-
-    def forget_identities(self, before: int, at_most: int) -> None:
-        identities.forget(self._connection, self._spec, before, at_most)
 
     def fit(self, schema: pa.Schema) -> None:
         checked = self.checked

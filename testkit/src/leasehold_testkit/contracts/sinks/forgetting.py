@@ -90,6 +90,19 @@ class ForgettingContract(SinkFixtures):
         sink.apply(batch(Row(key, 1, 0)))
         assert forgets(sink).forget_entity({"entity": key}) == Forgotten(memories=1)
 
+    def test_the_row_of_a_key_that_is_forgotten_counts_by_its_own_value(
+        self, open_table: Open, contents: Contents
+    ) -> None:
+        """Where `sequence_by` names a column: rule 6 of `remembered_order`."""
+        sink = open_table(replace(UPSERT, sequence_by="value"))
+        sink.apply(batch(*(Row(key, 5, number, version=5) for number, key in enumerate("abc")), by_version=True))
+        for key in "abc":
+            assert forgets(sink).forget_entity({"entity": key}).memories == 1
+        late = [Row(key, value, 3 + value, version=value) for key, value in (("a", 4), ("b", 5), ("c", 6))]
+        result = sink.apply(batch(*late, Row("d", 1, 10, version=1), by_version=True))
+        assert (result.applied, result.superseded) == (3, 1)
+        assert contents() == [("a", 5), ("b", 5), ("c", 6), ("d", 1)]
+
     # what is old
 
     def test_a_retention_from_before_there_were_years(self, open_table: Open) -> None:
