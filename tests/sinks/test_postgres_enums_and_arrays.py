@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks import Batch, TableSpec
 from leasehold.sinks.postgres.sink import PostgresSink
-from leasehold_testkit.contracts.sinks.fixtures import one_row_each
+from leasehold.sinks.set_aside import EventId, RetryResult
+from leasehold_testkit.contracts.sinks.fixtures import one_row_each, retried
 from tests.sinks.postgres import Place
 from tests.sinks.random_tables import ANY, empty
 
@@ -177,6 +178,42 @@ def test_an_element_that_does_not_fit_rejects_its_row_alone(
     assert sink.apply(of(rows(way, **{name: values}))) == one_row_each(applied=2, rejected=1)
     ((number, reason),) = place.look(REASONS)
     assert (number, said in reason) == (1, True), reason
+    sink.close()
+
+
+def test_a_rejected_row_is_tried_again_by_the_same_rules(place: Place) -> None:
+    place.run(MOOD, "CREATE TABLE things (id text PRIMARY KEY, mood mood, moods mood[])")
+    sink = place.sink(KEYED)
+    mood, moods = pa.array(["glad", "down", "sad"]), pa.array([["glad"], ["sad"], ["up"]])
+    values = rows("", mood=mood, moods=moods)
+    assert sink.apply(of(values)).rejected == 3
+    place.run("ALTER TYPE mood ADD VALUE 'glad'")
+    events = [EventId("h", "0", number) for number in range(3)]
+    assert retried(sink, of(values), events) == RetryResult(applied=1, rejected=2)
+    assert place.look("SELECT id, mood::text, moods::text[] FROM things") == [("k0", "glad", ["glad"])]
+    assert [reason.partition(": ")[2] for _, reason in place.look(REASONS)] == [
+        f'"{wrong}"; its labels are sad, {ODD}, happy, glad' for wrong in ("down", "up")
+    ]
+    sink.close()
+
+
+def test_a_key_of_an_enum_is_forgotten_by_its_text(place: Place) -> None:
+    place.run(MOOD, "CREATE TABLE things (id mood PRIMARY KEY, n bigint)")
+    sink = place.sink(KEYED)
+    sink.apply(of({"id": pa.array(["sad", "happy"]), "n": pa.array([1, 2])}))
+    assert [sink.forget_entity({"id": name}).memories for name in ("glad", "sad", "sad")] == [0, 1, 0]
+    assert place.look("SELECT key_1::text FROM leasehold_key_things") == [("happy",)]
+    sink.close()
+
+
+def test_a_check_writes_a_row_of_them_on_trial(place: Place) -> None:
+    place.run(MOOD, "CREATE TABLE things (id text PRIMARY KEY, mood mood NOT NULL, moods mood[] NOT NULL, n int[])")
+    sink = place.sink(KEYED)
+    schema = of(rows("", mood=pa.array(["sad"]), moods=pa.array([["sad"]]), n=pa.array([[1]]))).rows.schema
+    assert sink.compare(schema).there
+    place.run("INSERT INTO things VALUES ('k', 'sad', '{sad,NULL}', '{1}')")
+    assert sink.compare(schema).there
+    assert place.look("SELECT id, mood::text, moods::text[], n FROM things") == [("k", "sad", ["sad", None], [1])]
     sink.close()
 
 

@@ -30,6 +30,7 @@ SELECT a.attname::text, CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype
       WHERE (classid, objid) IN (('pg_attrdef'::regclass, d.oid), ('pg_type'::regclass, t.oid))
       AND refclassid = 'pg_proc'::regclass))),
   CASE WHEN a.attlen > 0 THEN (a.attlen + 7) / 8 * 8 WHEN a.attstorage = 'p' THEN {_PAGE} ELSE {_POINTER} END,
+  (SELECT provolatile = 'i' FROM pg_proc WHERE pg_proc.oid = b.typinput),
   (SELECT oid::bigint FROM pg_type WHERE oid IN (b.oid, b.typelem) AND typtype = 'e'),
   ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid IN (b.oid, b.typelem) ORDER BY enumsortorder),
   a.attnum
@@ -124,8 +125,9 @@ class TableColumn:
 
     Values of `comparable` ones are equal only where they are the same. Those of `drawn` ones, where they are not given,
     are a sequence's next number, or may be: what somebody's function returns. A value takes `width` bytes of its row's
-    page at most, with what stands before it so that it begins at a multiple of its size. `enum` is the type of values,
-    or of an array's elements, if that is an ENUM.
+    page at most, with what stands before it so that it begins at a multiple of its size. A type that `reads_alike`
+    makes the same value of a text in every session, so that a generated column may cast one. `enum` is the type of
+    values, or of an array's elements, if that is an ENUM.
     """
 
     name: str
@@ -138,6 +140,7 @@ class TableColumn:
     comparable: bool
     drawn: bool = False
     width: int = _POINTER
+    reads_alike: bool = False
     enum: Enumeration | None = None
 
 

@@ -28,6 +28,7 @@ from leasehold.sinks.postgres.catalog import ROOM, Relation, TableColumn, kind_o
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.types import Enumeration, Way, carrier_into, declared_for, is_array, way
+from leasehold.sinks.postgres.ways_out import way_out
 from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, qualified, refuse_columns, stored_fields
 from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
 
@@ -331,13 +332,7 @@ def compared(spec: TableSpec, fields: Sequence[pa.Field], relation: Relation) ->
         if column.computed:
             wrong.append((field.name, "is computed by the table itself: leave it out"))
         elif there is None:
-            wrong.append(
-                (
-                    field.name,
-                    f"is of type {field.type}, and the table declares it {column.declared}: cast it to what the table "
-                    "holds",
-                )
-            )
+            wrong.append((field.name, way_out(spec, field, column)))
         else:
             carrier = carrier_into(field.type, column.declared)
             targets.append(

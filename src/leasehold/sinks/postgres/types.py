@@ -118,7 +118,8 @@ def carrier_of(type_: pa.DataType) -> str:
 
 def carrier_into(type_: pa.DataType, declared: str) -> str:
     """The type in which values of this type travel into a column declared so: arrays go as arrays, or else as JSON."""
-    return f"{carrier_of(type_.value_type)}[]" if is_array(declared) and _is_list(type_) else carrier_of(type_)
+    element = element_of(type_) if is_array(declared) else None
+    return carrier_of(type_) if element is None else f"{carrier_of(element)}[]"
 
 
 def is_array(declared: str) -> bool:
@@ -193,11 +194,26 @@ def way(type_: pa.DataType, declared: str, enum: Enumeration | None = None) -> W
     return None
 
 
+def fitting(declared: str, enum: Enumeration | None = None) -> pa.DataType | None:
+    """A type of Spark's that a column declared so takes; None if there is none."""
+    if is_array(declared):
+        element = fitting(declared.removesuffix(_ARRAY), enum)
+        return None if element is None else pa.list_(element)
+    name, length, scale = _read(declared)
+    if enum is not None or name == "uuid":
+        return pa.string()
+    if name == "numeric" and length is None:
+        return pa.decimal128(_SHORT, _SHORT // 2 - 1)
+    if name == "numeric" and 0 <= (scale or 0) <= _SHORT:
+        return pa.decimal128(min(length or _SHORT, _SHORT), scale or 0)
+    return _FLAT.get(name)
+
+
 def _of_elements(type_: pa.DataType, declared: str, enum: Enumeration | None, cast: str) -> Way | None:
     """The way of arrays, by that of their elements. An element that is NULL fits, whatever it is in a column."""
-    if not _is_list(type_) or kind_of(type_.value_type) is ColumnKind.JSON:
-        return None
-    if (one := way(type_.value_type, declared.removesuffix(_ARRAY), enum)) is None:
+    element = element_of(type_)
+    one = None if element is None else way(element, declared.removesuffix(_ARRAY), enum)
+    if one is None:
         return None
     fits = one.fits and f"NOT EXISTS (SELECT 1 FROM unnest({{}}) AS e(v) WHERE NOT ({one.fits.replace('{}', 'e.v')}))"
     return Way(
@@ -338,8 +354,10 @@ def _is_boolean(type_: pa.DataType) -> bool:
     return bool(types.is_boolean(_unwrapped(type_)))
 
 
-def _is_list(type_: pa.DataType) -> bool:
-    return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
+def element_of(type_: pa.DataType) -> pa.DataType | None:
+    """The type of the elements of a list of flat values; None for every other type."""
+    is_list = types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+    return type_.value_type if is_list and kind_of(type_.value_type) is not ColumnKind.JSON else None
 
 
 def _unwrapped(type_: pa.DataType) -> pa.DataType:
