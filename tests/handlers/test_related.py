@@ -221,6 +221,54 @@ def test_a_related_table_of_sqlite_has_no_schema(tmp_path: Path) -> None:
     bench.close()
 
 
+def test_arrays_and_enums_of_a_related_table(place: Place) -> None:
+    """A list is an array there; what an element or a label cannot be fails its event alone, with the labels."""
+    bench = Bench(place.url, place.look, place.run)
+    place.run(
+        *TABLES,
+        "CREATE TYPE mood AS ENUM ('sad', 'happy')",
+        "CREATE TABLE notes (id mood PRIMARY KEY, moods mood[], tags varchar(4)[], sizes smallint[], days date[], "
+        "sums numeric(6,2)[], raw inet[])",
+    )
+    table = bench.table(related=["notes"], on_failure="discard")
+
+    def note(mood: Any, **values: Any) -> Row:
+        return Row("notes", {"id": mood, **values}, keys=["id"])
+
+    every = {"moods": ["sad", None], "tags": ['"\\', "{,}", "", "NULL"], "sizes": [-1, None, 2.0], "raw": ["10.0.0.1"]}
+    bench.answers = {
+        1: [note("sad", **every, days=[date(2026, 1, 31)], sums=[Decimal("1.50"), 7])],
+        2: [note("happy", tags=[], moods=None, sizes="{1,2}")],
+        3: [note("glad")],
+        4: [note("sad", moods=["glad"])],
+        5: [note("sad", tags=["fours"])],
+        6: [note("sad", sizes=[70_000])],
+        7: [note("sad", sums=[0.1])],
+        8: [note("sad", sizes=[[1]])],
+        9: [Gone("notes", {"id": "happy"}), note("sad", sizes=[3])],
+    }
+    bench.give(table, *((f"o{number}", number) for number in (1, 2, 3, 4, 5, 6, 7, 8)))
+    look = "SELECT id::text, moods::text[], tags, sizes, days, sums, raw::text[] FROM notes ORDER BY notes.id"
+    rest = ([date(2026, 1, 31)], [Decimal("1.50"), Decimal("7.00")], ["10.0.0.1/32"])
+    assert bench.look(look) == [
+        ("sad", ["sad", None], ['"\\', "{,}", "", "NULL"], [-1, None, 2], *rest),
+        ("happy", None, [], [1, 2], None, None, None),
+    ]
+    reasons = [reason for (reason,) in bench.look("SELECT reason FROM orders_rejected ORDER BY sequence_number")]
+    labels, no = "; its labels are sad, happy", "has an element that is"
+    for reason, said in zip(
+        reasons,
+        (labels, labels, f'tags {no} "fours"', f"sizes {no} 70000", f"sums {no} 0.1, a float", f"sizes {no} an array"),
+        strict=True,
+    ):
+        assert said in reason, reason
+    bench.give(table, ("o9", 9))
+    assert bench.look("SELECT id::text, sizes FROM notes") == [("sad", [3])]
+    (one,) = look_at_related(table.sink, ["notes"], "driver")
+    assert one.ok, one.said
+    bench.close()
+
+
 INNER = "CREATE FUNCTION inner_one(s text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT lower($1)'"
 OUTER = (
     "CREATE FUNCTION outer_one(s text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN inner_one(s); END'",

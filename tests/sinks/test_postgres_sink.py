@@ -433,9 +433,9 @@ def test_a_batch_that_takes_long_to_convert_is_not_ended_meanwhile(
     """The server ends a transaction in which nothing is said for half of the time-out: a word comes much sooner."""
     clock, calls = ManualClock(), list[str]()
 
-    def slow(column: Any) -> Any:
+    def slow(column: Any, carrier: str) -> Any:
         clock.advance(0.06)
-        return encode(column)
+        return encode(column, carrier)
 
     monkeypatch.setattr(rows, "encode", noting(calls, "piece", slow))
     monkeypatch.setattr(rows, "time", clock)

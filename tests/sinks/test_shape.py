@@ -87,8 +87,16 @@ def test_columns_are_found_whatever_their_capitals(tmp_path: Path) -> None:
     [
         ("k TEXT PRIMARY KEY", {"v": pa.int64()}, 'v: is not in the table.*ADD COLUMN "v" INTEGER'),
         ("k TEXT PRIMARY KEY, w TEXT NOT NULL", {}, "w: is NOT NULL and has no default"),
-        ("k TEXT PRIMARY KEY, v TEXT", {"v": pa.int64()}, "v: is of type int64, and the table declares it TEXT"),
-        ("k TEXT PRIMARY KEY, v INTEGER", {"v": pa.string()}, "v: is of type string.*INTEGER"),
+        (
+            "k TEXT PRIMARY KEY, v TEXT",
+            {"v": pa.int64()},
+            "v: is of type int64, and the table declares it TEXT: write it as STRING, as by CAST.v AS STRING. AS v, or "
+            'make the table flights anew with "v" INTEGER',
+        ),
+        ("k TEXT PRIMARY KEY, v INTEGER", {"v": pa.string()}, "v: is of type string.*INTEGER: write it as BIGINT, as"),
+        ("k TEXT PRIMARY KEY, v INT", {"v": pa.list_(pa.string())}, 'v: is of .* INT: make the table .* with "v" TEXT'),
+        ("k TEXT PRIMARY KEY, v TEXT", {"v": pa.binary()}, "v: is of type binary.* by base64.v. AS v, or"),
+        ("k TEXT PRIMARY KEY, v DECIMAL", {"v": pa.decimal128(20, 2)}, "v: is of .* write it as DECIMAL.15,2., as"),
         ("k TEXT PRIMARY KEY, v AS (k)", {"v": pa.string()}, "v: is computed by the table"),
         ("k TEXT, v TEXT", {}, "k: neither the primary key nor a unique index.*CREATE UNIQUE INDEX"),
         ("k TEXT, v TEXT, PRIMARY KEY (k, v)", {"v": pa.string()}, "k: neither the primary key"),

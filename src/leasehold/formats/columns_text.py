@@ -29,6 +29,7 @@ _TYPES: dict[str, Any] = {
     "BINARY": pa.binary(),
 }
 _COLUMN = re.compile(r"\s*(\w+)\s+(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*")
+_NESTED = re.compile(r"\s*(\w+)\s+(ARRAY|MAP|STRUCT)\b.*", re.IGNORECASE | re.DOTALL)
 _BETWEEN = re.compile(r",(?![^(]*\))")  # a comma that is not within brackets
 
 
@@ -38,6 +39,13 @@ def read_columns(text: str, field: str) -> pa.Schema:
     for part in _BETWEEN.split(text):
         found = _COLUMN.fullmatch(part)
         type_ = _type(found[2].upper(), found[3], found[4]) if found else None
+        if nested := _NESTED.fullmatch(part):
+            raise ConfigError(
+                field,
+                text,
+                f"{nested[1]} is of type {nested[2].upper()}, and a handler's columns are flat",
+                f"Declare {nested[1]} STRING: the handler is given its JSON text, and may return one",
+            )
         if found is None or type_ is None:
             known = ", ".join([*_TYPES, "DECIMAL(p,s)"])
             raise ConfigError(

@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any
 
 from leasehold.errors import UsageError
 from leasehold.sinks.rules.related import Gone, Row
+from leasehold.sinks.rules.values import text_in_json
 
 __all__ = ["Effects", "Emit", "Gone", "Row"]
 
@@ -82,18 +81,10 @@ def _bytes_of(body: object) -> bytes:
     if not isinstance(body, Mapping | list):
         raise UsageError(f"Emit({type(body).__name__}): a body is bytes, text, a dict or a list")
     try:
-        said = json.dumps(body, default=_as_text, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        said = json.dumps(body, default=text_in_json, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise UsageError(f"Emit: the body is no JSON: {error}") from error
     return _checked(said).encode()
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, Decimal) and value.is_finite():
-        return f"{value:f}"
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    raise TypeError(f"{type(value).__name__} in it")
 
 
 def _checked(text: str) -> str:

@@ -41,6 +41,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from leasehold.database.postgres.troubles import is_the_rows
+from leasehold.database.statements import sent
 from leasehold.sinks.postgres.concerned import Concerned
 from leasehold.sinks.postgres.layout import Layout, TargetColumn
 from leasehold.sinks.postgres.memory import Memory
@@ -214,7 +215,7 @@ class AtOnce:
         """Write the rows that change a value of a unique index, of keys that come once; returns how many."""
         table = self._session.names.table
         there = [f"t.{quoted(target.name)}" for _, target in self._unique]
-        staged = [f"CAST({target.held(f's.c{place}')} AS {target.declared})" for place, target in self._unique]
+        staged = [f"CAST({target.held(f's.c{place}')} AS {sent(target.declared)})" for place, target in self._unique]
         if self._repeated:
             these = f"NOT EXISTS (SELECT 1 FROM {STAGE} AS o WHERE o.kid = s.kid AND o.place <> s.place)"
         source = (

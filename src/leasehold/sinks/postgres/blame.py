@@ -63,6 +63,8 @@ _PEEK = (
     "FROM {}, pg_sequence WHERE seqrelid = {}::regclass)"
 )
 """The number that `_NEXT` would take, of the sequence of this name; and the name as a literal."""
+_NO_LABEL = "enum_in"
+"""The server's function that refuses a value which is no label of an enum."""
 _BROKEN = "23"
 """The class of errors that name the rule which a row has broken."""
 
@@ -99,7 +101,18 @@ class Blame:
             if not self._names_a_rule(error):
                 for column in self._defaults:
                     self._try(column, column.default)
-        return reason_of(error)
+        return f"{reason_of(error)}{self._labels(error)}"
+
+    def _labels(self, error: psycopg.Error) -> str:
+        """Which labels there are, where a value is none of them. The server names the type before the value."""
+        if error.diag.source_function != _NO_LABEL:
+            return ""
+        said = reason_of(error)
+        types = [(said.find(one.declared.removesuffix("[]")), one) for one in self._relation.columns if one.enum]
+        named = [(at, -len(one.declared), one.enum) for at, one in types if at >= 0 and one.enum]
+        if not named:
+            return ""
+        return f"; its labels are {min(named, key=lambda one: one[:2])[2].shown}"
 
     def look(self) -> None:
         """Raise `SinkError` where a column refuses its default. Takes no number, but where a function does."""

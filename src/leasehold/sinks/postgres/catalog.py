@@ -6,10 +6,11 @@ Owns the queries. Reads only. Expressions are as `pg_get_expr` writes them, with
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leasehold.database.postgres.place import UNLOGGED, check_relations
 from leasehold.sinks.postgres.session import PostgresSession
+from leasehold.sinks.postgres.types import Enumeration
 
 ROOM = 7900
 """Bytes of values with which a row fits its page of 8 kB, however many columns its header tells of."""
@@ -29,8 +30,12 @@ SELECT a.attname::text, CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype
       WHERE (classid, objid) IN (('pg_attrdef'::regclass, d.oid), ('pg_type'::regclass, t.oid))
       AND refclassid = 'pg_proc'::regclass))),
   CASE WHEN a.attlen > 0 THEN (a.attlen + 7) / 8 * 8 WHEN a.attstorage = 'p' THEN {_PAGE} ELSE {_POINTER} END,
+  (SELECT provolatile = 'i' FROM pg_proc WHERE pg_proc.oid = b.typinput),
+  (SELECT oid::bigint FROM pg_type WHERE oid IN (b.oid, b.typelem) AND typtype = 'e'),
+  ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid IN (b.oid, b.typelem) ORDER BY enumsortorder),
   a.attnum
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+JOIN pg_type b ON b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = {_TABLE} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
@@ -101,6 +106,10 @@ SELECT c.oid::text || c.relkind::text || c.relispartition::text || c.relrowsecur
     WHERE indrelid = c.oid), '') ||
   coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_constraint
     WHERE conrelid = c.oid OR confrelid = c.oid), '') ||
+  coalesce((SELECT string_agg(concat_ws(',', enumtypid, enumsortorder, enumlabel), ';' ORDER BY oid) FROM pg_enum
+    WHERE enumtypid IN (SELECT unnest(ARRAY[b.oid, b.typelem]) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+      JOIN pg_type b ON b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
+      WHERE a.attrelid = c.oid AND a.attnum > 0)), '') ||
   coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_trigger
     WHERE tgrelid = c.oid AND NOT tgisinternal), '') || c.relhassubclass::text ||
   c.relpersistence::text || CASE WHEN c.relhassubclass THEN coalesce({UNLOGGED.format(relation="c")}, '') ELSE '' END
@@ -116,7 +125,9 @@ class TableColumn:
 
     Values of `comparable` ones are equal only where they are the same. Those of `drawn` ones, where they are not given,
     are a sequence's next number, or may be: what somebody's function returns. A value takes `width` bytes of its row's
-    page at most, with what stands before it so that it begins at a multiple of its size.
+    page at most, with what stands before it so that it begins at a multiple of its size. A type that `reads_alike`
+    makes the same value of a text in every session, so that a generated column may cast one. `enum` is the type of
+    values, or of an array's elements, if that is an ENUM.
     """
 
     name: str
@@ -129,6 +140,8 @@ class TableColumn:
     comparable: bool
     drawn: bool = False
     width: int = _POINTER
+    reads_alike: bool = False
+    enum: Enumeration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +244,10 @@ def relation(session: PostgresSession, name: str) -> Relation:
     """The table of this name in the schema, which is there."""
     it = {"schema": session.names.schema, "name": name}
     rows = session.rows(_COLUMNS, **it)
-    columns = tuple(TableColumn(*row[:-1]) for row in rows)
+    columns = tuple(
+        replace(TableColumn(*row[:-3]), enum=None if row[-3] is None else Enumeration(row[-3], tuple(row[-2])))
+        for row in rows
+    )
     numbered = {row[-1]: row[0] for row in rows}
 
     def named(numbers: Sequence[int]) -> tuple[str, ...]:

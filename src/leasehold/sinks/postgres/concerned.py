@@ -34,6 +34,9 @@ from leasehold.sinks.postgres.layout import SHORT, Layout
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.staging import APART, KEYS, STAGE, meeting
+from leasehold.sinks.postgres.types import is_array
+
+_BESIDE = 16
 
 
 class Concerned:
@@ -140,7 +143,11 @@ class Concerned:
         keys: list[str] = []
         others: list[str] = []
         for place, target in enumerate(self._layout.targets):
-            if target.name in self._layout.relation.indexed and target.carrier in ("text", "bytea"):
+            if target.name not in self._layout.relation.indexed:
+                continue
+            if is_array(target.carrier):  # in the column an element has at most these bytes beside its text
+                others.append(f"coalesce(octet_length(s.c{place}::text) + {_BESIDE} * cardinality(s.c{place}), 0)")
+            elif target.carrier in ("text", "bytea"):
                 (keys if place in self._layout.keys else others).append(f"coalesce(octet_length(s.c{place}), 0)")
         if others:
             yield f"({' + '.join(others)} > {SHORT} OR {' + '.join([*keys, *others])} > {2 * SHORT})"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import psycopg
 
 from leasehold.database.postgres.troubles import is_the_rows
+from leasehold.database.statements import sent
 from leasehold.sinks.beside.session import Places
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
 from leasehold.sinks.postgres.catalog import relation
@@ -40,9 +41,10 @@ def forget(session: PostgresSession, key: Mapping[str, str]) -> int:
 
 
 def _key_types(session: PostgresSession) -> dict[str, str]:
+    """The types of the key's columns, as SQL."""
     assert session.spec.memory is not None
     declared = {column.name: column.declared for column in relation(session, session.spec.memory).columns}
-    return {name: declared[name] for name in session.names.key_columns}
+    return {name: sent(declared[name]) for name in session.names.key_columns}
 
 
 def clear(

@@ -27,7 +27,8 @@ from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import ROOM, Relation, TableColumn, kind_of_relation, relation
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import PostgresSession
-from leasehold.sinks.postgres.types import Way, carrier_of, declared_for, way
+from leasehold.sinks.postgres.types import Enumeration, Way, carrier_into, declared_for, is_array, way
+from leasehold.sinks.postgres.ways_out import way_out
 from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, qualified, refuse_columns, stored_fields
 from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
 
@@ -60,6 +61,12 @@ class TargetColumn:
     way: Way
     not_null: bool
     width: int
+    enum: Enumeration | None
+
+    @property
+    def described(self) -> str:
+        """The type, with the labels of an enum."""
+        return self.declared if self.enum is None else f"{self.declared}, whose labels are {self.enum.shown}"
 
     def value(self, staged: str) -> str:
         """SQL for the value in the table."""
@@ -321,20 +328,15 @@ def compared(spec: TableSpec, fields: Sequence[pa.Field], relation: Relation) ->
             declared = declared_for(field.type, is_key=False) or "TYPE"
             wrong.append((field.name, how_to_add(spec, field.name, declared)))
             continue
-        there = way(field.type, column.declared)
+        there = way(field.type, column.declared, column.enum)
         if column.computed:
             wrong.append((field.name, "is computed by the table itself: leave it out"))
         elif there is None:
-            wrong.append(
-                (
-                    field.name,
-                    f"is of type {field.type}, and the table declares it {column.declared}: cast it to what the table "
-                    "holds",
-                )
-            )
+            wrong.append((field.name, way_out(spec, field, column)))
         else:
+            carrier = carrier_into(field.type, column.declared)
             targets.append(
-                TargetColumn(column.name, column.declared, carrier_of(field.type), there, column.not_null, column.width)
+                TargetColumn(column.name, column.declared, carrier, there, column.not_null, column.width, column.enum)
             )
     given = {target.name for target in targets}
     if not wrong:
@@ -366,6 +368,8 @@ def _key_problem(spec: TableSpec, relation: Relation, keys: Sequence[str]) -> st
             "neither the primary key nor a unique index that is checked at once is on exactly these columns: correct "
             f"keys, or {made}"
         )
+    if arrays := [column.name for column in relation.columns if column.name in keys and is_array(column.declared)]:
+        return f"{arrays[0]} is an array, and no row is known by one: write a text of it, and let that be the key"
     loose = [column.name for column in relation.columns if column.name in keys and not column.comparable]
     if loose:
         return f"the table compares {loose[0]} otherwise than as it is: give it a deterministic collation, or type text"

@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from leasehold.database.statements import unsent
+from leasehold.database.statements import sent, unsent
 from leasehold.errors import UsageError
 from leasehold.sinks.postgres import own_values
 from leasehold.sinks.postgres.bookkeeping import Bookkeeping
@@ -73,7 +73,7 @@ def made_anew(session: PostgresSession, types: Sequence[str]) -> list[str]:
 
 def statement(names: Names, types: Sequence[str]) -> str:
     """The statement that makes the table, where the keys of the entity table have these types."""
-    columns = ", ".join(f"{mine} {type_} NOT NULL" for mine, type_ in zip(names.key_columns, types, strict=True))
+    columns = ", ".join(f"{mine} {sent(type_)} NOT NULL" for mine, type_ in zip(names.key_columns, types, strict=True))
     return (
         f"CREATE TABLE {names.memory} ({columns}, lane bigint NOT NULL, number bigint NOT NULL, "
         'by_number numeric, by_text text COLLATE "C", gone boolean NOT NULL, '

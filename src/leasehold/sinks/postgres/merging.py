@@ -176,7 +176,7 @@ class Merge:
         for place, key in zip(self._layout.keys, self._layout.key_targets, strict=True):
             if (fits := key.fits(f"c{place}")) is not None:
                 for (row,) in self._session.rows(f"DELETE FROM {STAGE} WHERE NOT {fits} RETURNING place"):
-                    self._merged.broken[row] = f"the key {key.name} does not fit the type {key.declared}"
+                    self._merged.broken[row] = f"the key {key.name} does not fit the type {key.described}"
 
     def _number_respelled_keys(self) -> int:
         """A key that is written in several ways (a UUID, an object of JSON) has a number for each of them so far.

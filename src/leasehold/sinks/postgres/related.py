@@ -151,11 +151,11 @@ class PostgresSteps:
 
     def _fitted(self, row: Row | Gone) -> Row | Gone:
         """The row with values as its columns have them. Raises `UsageError` for one that its column cannot have."""
-        declared = {column.name: column.declared for column in self._find(row.table)[1].columns}
+        columns = {column.name: column for column in self._find(row.table)[1].columns}
         values = dict(row.values)
-        for name in declared.keys() & values.keys():
+        for name in columns.keys() & values.keys():
             try:
-                values[name] = taken_by(declared[name])(values[name])
+                values[name] = taken_by(columns[name].declared, columns[name].enum)(values[name])
             except Misfit as error:
                 raise UsageError(f"{row.table}.{name} {error}") from error
         return Gone(row.table, values) if isinstance(row, Gone) else Row(row.table, values, keys=row.keys)

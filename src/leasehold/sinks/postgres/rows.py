@@ -24,7 +24,7 @@ from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.staging import NUL, Encoded, Filled, Staging, encode, exact, flat, is_fit
 from leasehold.sinks.rules.batch import Batch, Kept
-from leasehold.sinks.rules.content import Columns, SetAside, bodies_of, identified, parted, unfit_rows
+from leasehold.sinks.rules.content import SetAside, bodies_of, identified, parted, unfit_rows
 from leasehold.sinks.rules.fence import Lane
 from leasehold.sinks.rules.ordering import Claim, KeyOrder, Step, beside
 from leasehold.sinks.rules.rows import Rows, key_numbers
@@ -44,7 +44,7 @@ class Readied:
     `tell` is called now and then meanwhile. Rows are encoded once that is asked for.
     """
 
-    def __init__(self, batch: Batch, columns: Columns, kept: Kept, tell: Callable[[], object]) -> None:
+    def __init__(self, batch: Batch, columns: Layout, kept: Kept, tell: Callable[[], object]) -> None:
         self.at, source, self.unparsed = parted(batch, kept)
         self.data = batch.rows.select(columns.columns).take(source)
         gone: Any = pa.array([False] * self.data.num_rows, pa.bool_())
@@ -59,7 +59,7 @@ class Readied:
 
     @cached_property
     def encoded(self) -> list[Encoded]:
-        return encoded(self.data, self._tell)
+        return encoded(self._columns, self.data, self._tell)
 
     @cached_property
     def unfit(self) -> dict[int, str]:
@@ -198,7 +198,7 @@ class BatchRows:
             columns["by_number"], columns["by_text"] = self._readied.ordered_by([self._places[one] for one in places])
         if self._deletes:
             columns["gone"] = last.gone.take(last.places)
-        values = encoded(last.rows.data.take(last.places), lambda: self._session.one("SELECT 1"))
+        values = encoded(self._layout, last.rows.data.take(last.places), lambda: self._session.one("SELECT 1"))
         self._staging.fill(pa.table({**columns, **{f"c{place}": flat(one.values) for place, one in enumerate(values)}}))
 
     def staged(self, bookkeeping: Bookkeeping) -> pa.Table:
@@ -243,17 +243,17 @@ class BatchRows:
         return list(identified(sorted([*it.unparsed, *found], key=lambda one: one.at), self._kept))
 
 
-def encoded(data: pa.Table, tell: Callable[[], object]) -> list[Encoded]:
-    """The columns as they travel."""
+def encoded(layout: Layout, data: pa.Table, tell: Callable[[], object]) -> list[Encoded]:
+    """The layout's columns as they travel."""
     found, said = [], time.monotonic()
-    for column in data.columns:
+    for target, column in zip(layout.targets, data.columns, strict=True):
         pieces: list[Any] = []
         problems: dict[int, str] = {}
         for start in range(0, max(len(column), 1), _PIECE):
             piece = column.slice(start, _PIECE)
             if types.is_nested(column.type):  # of a slice, Arrow shows the values of all of it
                 piece = column.take(pa.array(range(start, start + len(piece)), pa.int64()))
-            one = encode(piece)
+            one = encode(piece, target.carrier)
             pieces.append(flat(one.values))
             problems |= {start + index: problem for index, problem in one.problems.items()}
             if time.monotonic() - said > _SILENCE:

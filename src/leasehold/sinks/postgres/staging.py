@@ -20,9 +20,11 @@ year outside 1 to 9999.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -32,10 +34,12 @@ from pyarrow import csv, types
 from leasehold.arrow_masks import nulled, true_places
 from leasehold.database.postgres.connections import Connection
 from leasehold.database.statements import sent, unsent
+from leasehold.sinks.postgres import array_text
 from leasehold.sinks.postgres.catalog import Exclusion
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import PostgresSession
+from leasehold.sinks.postgres.types import is_array
 from leasehold.sinks.rules.batch import OrderValue
 from leasehold.sinks.rules.values import Column, ColumnKind, convert, kind_of, nested_parts, out_of_range, timestamps
 
@@ -75,9 +79,11 @@ def meeting(place: int) -> str:
     return f"pg_temp.leasehold_meeting_{place}"
 
 
-def encode(column: Column) -> Encoded:
-    """A column whose type has a `ColumnKind`, as booleans, numbers or text that Postgres reads."""
+def encode(column: Column, carrier: str = "") -> Encoded:
+    """A column whose type has a `ColumnKind`, as booleans, numbers or text that Postgres reads as this carrier."""
     kind = kind_of(column.type)
+    if kind is ColumnKind.JSON and is_array(carrier):
+        return _arrays(flat(column))
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     column = flat(column)
@@ -157,6 +163,15 @@ def _text(column: Column) -> Encoded:
     return Encoded(column, problems)
 
 
+def _arrays(column: Column) -> Encoded:
+    lengths = pc.list_value_length(column)
+    elements = encode(column.flatten())  # leaves out what is below a null
+    ends = list(accumulate(length or 0 for length in lengths.to_pylist()))
+    wrong = {bisect_right(ends, at): f"has an element that {what}" for at, what in elements.problems.items()}
+    values = array_text.texts(lengths, elements.values)
+    return Encoded(_without(values, wrong) if wrong else values, wrong)
+
+
 def _json(column: Column) -> Encoded:
     converted = convert(column)
     values = list(converted.values)
@@ -218,7 +233,7 @@ class Staging:
         values = "".join(f", c{place} {target.carrier}" for place, target in enumerate(layout.targets))
         run(f"CREATE TEMPORARY TABLE leasehold_stage (place integer PRIMARY KEY, kid integer, {_CLAIM}{values})")
         run(f"CREATE TEMPORARY TABLE leasehold_rows (place integer PRIMARY KEY, kid integer, {_CLAIM}{values})")
-        keys = "".join(f", key_{place} {key.declared}" for place, key in enumerate(layout.key_targets, 1))
+        keys = "".join(f", key_{place} {sent(key.declared)}" for place, key in enumerate(layout.key_targets, 1))
         run(f"CREATE TEMPORARY TABLE leasehold_keys (kid integer PRIMARY KEY, place integer, {_CLAIM}{keys})")
         run(
             "CREATE TEMPORARY TABLE leasehold_known (kid integer, at tid, now bigint, lane bigint, number bigint, "

@@ -75,8 +75,8 @@ def write(
         return
     row = row_of(spec, schema, key, state)
     given = {}
-    for place, name in enumerate(layout.columns):
-        encoded = encode(row[name])
+    for place, (name, target) in enumerate(zip(layout.columns, layout.targets, strict=True)):
+        encoded = encode(row[name], target.carrier)
         if encoded.problems:
             raise misfit(spec, key, f"{name} {encoded.problems[0]}")
         given[f"c{place}"] = encoded.values[0].as_py()
@@ -102,6 +102,8 @@ def _written(layout: Layout, key: str) -> str:
 
 
 def _in_utc(value: Any) -> Any:
+    if isinstance(value, list):
+        return [*map(_in_utc, value)]
     return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
 
 

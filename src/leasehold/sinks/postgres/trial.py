@@ -25,6 +25,7 @@ from leasehold.sinks.postgres.catalog import Relation
 from leasehold.sinks.postgres.layout import Layout
 from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import PostgresSession
+from leasehold.sinks.postgres.types import is_array
 
 _COPY = 'pg_temp."leasehold trial"'
 _DEFAULTS = """
@@ -101,8 +102,13 @@ def _given(relation: Relation) -> str:
 def _made_up(relation: Relation) -> Iterator[str]:
     for column in relation.columns:
         if not column.is_generated:
+            declared = sent(column.declared)
             value = _MADE_UP.get(column.declared.partition("(")[0], "NULL")
-            yield f"CAST({value} AS {sent(column.declared)}) AS {quoted(column.name)}"
+            if is_array(declared):
+                value = "'{}'"
+            elif column.enum is not None:
+                value = f"enum_first(NULL::{declared})"
+            yield f"CAST({value} AS {declared}) AS {quoted(column.name)}"
 
 
 def undone(session: PostgresSession, *statements: str | Callable[[], None]) -> None:

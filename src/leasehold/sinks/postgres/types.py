@@ -2,7 +2,9 @@
 
 Owns the mapping of types. A value travels as its *carrier*, the widest type of its kind, into the staging table, which
 takes every value; from there it is cast to the column's type. What the column cannot hold (`Way.fits`) is known before,
-and so is, of a whole Arrow column at a glance, that the column holds all of it (`Way.takes`).
+and so is, of a whole Arrow column at a glance, that the column holds all of it (`Way.takes`). An array of one dimension
+goes as its elements do. Which labels an enum has, each statement asks the server; those in `Enumeration` are what the
+table had at the start of the batch.
 Refuses a column that would alter values: fewer decimal places, a float for a double, a time of fewer digits. So it does
 with a single value that a program gives (`taken_by`): Postgres rounds and cuts off where it casts, without a word.
 """
@@ -20,9 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from leasehold.database.statements import sent
 from leasehold.formats.json_values import Convert
 from leasehold.formats.misfits import Misfit, shown
 from leasehold.formats.python_values import not_exact, taken
+from leasehold.sinks.postgres.array_text import list_of, literal
 from leasehold.sinks.rules.values import Column, ColumnKind, kind_of, most_json
 
 _INTEGERS = {"smallint": 15, "integer": 31, "bigint": 63}
@@ -62,10 +66,27 @@ _UNCUT = {"character varying": "varchar", "character": "bpchar", "bit": "varbit"
 _TIMES = re.compile(r"(timestamp)\((\d)\)( with(?:out)? time zone)")
 _TIMES_OF_DAY = re.compile(r"time(?:\((\d)\))? with(?:out)? time zone")
 _FRACTION = re.compile(r"\.(\d*?)0*(?!\d)")
+_ARRAY = "[]"
+_MOST_LABELS = 20
+"""Labels of an enum that a message names."""
 
 
 def _any(_: Column) -> bool:
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """An ENUM type: its number in the catalogue, and its labels in their order."""
+
+    oid: int
+    labels: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """The labels, the first ones of many."""
+        more = len(self.labels) - _MOST_LABELS
+        return f"{', '.join(self.labels[:_MOST_LABELS])}{f' and {more} others' if more > 0 else ''}" or "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +116,17 @@ def carrier_of(type_: pa.DataType) -> str:
     return _CARRIERS[kind]
 
 
+def carrier_into(type_: pa.DataType, declared: str) -> str:
+    """The type in which values of this type travel into a column declared so: arrays go as arrays, or else as JSON."""
+    element = element_of(type_) if is_array(declared) else None
+    return carrier_of(type_) if element is None else f"{carrier_of(element)}[]"
+
+
+def is_array(declared: str) -> bool:
+    """Whether a column declared so has arrays; a type whose name ends so is in quotes."""
+    return declared.endswith(_ARRAY)
+
+
 def declared_for(type_: pa.DataType, *, is_key: bool) -> str | None:
     """The type that a column of a new table is declared with, None where there is none."""
     kind, plain = kind_of(type_), _unwrapped(type_)
@@ -111,13 +143,20 @@ def declared_for(type_: pa.DataType, *, is_key: bool) -> str | None:
     return carrier_of(type_)
 
 
-def way(type_: pa.DataType, declared: str) -> Way | None:
-    """The way into a column declared so, as `format_type` writes it; None if it would not hold values as they are."""
+def way(type_: pa.DataType, declared: str, enum: Enumeration | None = None) -> Way | None:
+    """The way into a column declared so, as `format_type` writes it; None if it would not hold values as they are.
+
+    `enum` is what the column's type is, or that of its elements, if it is one.
+    """
     kind, plain = kind_of(type_), _unwrapped(type_)
     name, length, scale = _read(declared)
-    cast = Way(f"CAST({{}} AS {declared})")
+    cast = Way(f"CAST({{}} AS {sent(declared).replace('{', '{{').replace('}', '}}')})")
     if kind is None:
         return None
+    if kind is ColumnKind.JSON and is_array(declared):
+        return _of_elements(type_, declared, enum, cast.cast)
+    if kind is ColumnKind.TEXT and enum is not None:
+        return None if is_array(declared) else _to_label(cast.cast, enum)
     if kind is ColumnKind.NOTHING or (
         kind is not ColumnKind.JSON and carrier_of(type_) == _without_zone_words(declared)
     ):
@@ -155,12 +194,58 @@ def way(type_: pa.DataType, declared: str) -> Way | None:
     return None
 
 
+def fitting(declared: str, enum: Enumeration | None = None) -> pa.DataType | None:
+    """A type of Spark's that a column declared so takes; None if there is none."""
+    if is_array(declared):
+        element = fitting(declared.removesuffix(_ARRAY), enum)
+        return None if element is None else pa.list_(element)
+    name, length, scale = _read(declared)
+    if enum is not None or name == "uuid":
+        return pa.string()
+    if name == "numeric" and length is None:
+        return pa.decimal128(_SHORT, _SHORT // 2 - 1)
+    if name == "numeric" and 0 <= (scale or 0) <= _SHORT:
+        return pa.decimal128(min(length or _SHORT, _SHORT), scale or 0)
+    return _FLAT.get(name)
+
+
+def _of_elements(type_: pa.DataType, declared: str, enum: Enumeration | None, cast: str) -> Way | None:
+    """The way of arrays, by that of their elements. An element that is NULL fits, whatever it is in a column."""
+    element = element_of(type_)
+    one = None if element is None else way(element, declared.removesuffix(_ARRAY), enum)
+    if one is None:
+        return None
+    fits = one.fits and f"NOT EXISTS (SELECT 1 FROM unnest({{}}) AS e(v) WHERE NOT ({one.fits.replace('{}', 'e.v')}))"
+    return Way(
+        cast if one.cast != "{}" else "{}",
+        fits,
+        held=one.held and cast,
+        respells=one.respells,
+        takes=lambda them: one.takes(pc.list_flatten(them)),
+    )
+
+
+def _to_label(cast: str, enum: Enumeration) -> Way:
+    labels = pa.array(enum.labels, pa.string())
+
+    def are_labels(column: Column) -> bool:
+        return pc.all(pc.is_in(column.cast(pa.string()), labels, skip_nulls=False)).as_py() is not False
+
+    of = f"SELECT CAST(enumlabel AS text) FROM pg_enum WHERE enumtypid = {enum.oid}"
+    return Way(cast, f'{{}} COLLATE "C" IN ({of})', takes=are_labels)
+
+
 @functools.cache
-def taken_by(declared: str) -> Convert:
+def taken_by(declared: str, enum: Enumeration | None = None) -> Convert:
     """What makes of a Python value the one that a column declared so gives back. It raises `Misfit`.
 
-    The server alone knows what other types take, such as a UUID or a domain: there a value stays as it is.
+    The server alone knows what other types take, such as a UUID or a domain: there a value stays as it is. So does a
+    text for an array, but for a list as JSON.
     """
+    if is_array(declared):
+        return _elements_taken_by(declared.removesuffix(_ARRAY), enum)
+    if enum is not None:
+        return taken(pa.string())
     times = _TIMES.fullmatch(declared)
     name, length, scale = _read(times[1] + times[3] if times else declared)
     if name == "numeric":
@@ -175,8 +260,24 @@ def taken_by(declared: str) -> Convert:
     return take if times is None else lambda value: _no_finer(take(value), int(times[2]), declared)
 
 
+def _elements_taken_by(declared: str, enum: Enumeration | None) -> Convert:
+    take = taken_by(declared, enum)
+
+    def array(value: Any) -> Any:
+        if (elements := list_of(value)) is None:
+            return value
+        try:
+            return literal([take(element) for element in elements])
+        except Misfit as error:
+            raise Misfit(f"has an element that {error.what}") from error
+
+    return array
+
+
 def uncut(declared: str) -> str:
     """The type to cast a value to on its way into a column declared so: a cast to that one would cut a text off."""
+    if is_array(declared):
+        return f"{uncut(declared.removesuffix(_ARRAY))}{_ARRAY}"
     return _UNCUT.get(_read(declared)[0], declared)
 
 
@@ -251,6 +352,12 @@ def _are_uuids(column: Column) -> bool:
 def _is_boolean(type_: pa.DataType) -> bool:
     """Whether this is what Postgres calls a boolean."""
     return bool(types.is_boolean(_unwrapped(type_)))
+
+
+def element_of(type_: pa.DataType) -> pa.DataType | None:
+    """The type of the elements of a list of flat values; None for every other type."""
+    is_list = types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+    return type_.value_type if is_list and kind_of(type_.value_type) is not ColumnKind.JSON else None
 
 
 def _unwrapped(type_: pa.DataType) -> pa.DataType:

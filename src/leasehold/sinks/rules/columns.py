@@ -48,6 +48,12 @@ def _unstorable(type_: pa.DataType, database: str) -> str:
     return f"is of type {type_}, which {database} cannot hold: cast it to a string or a number, or leave it out"
 
 
+def to_write(name: str, type_: str, expression: str = "CAST({} AS {})") -> str:
+    """How a column of this name becomes one of another type in Spark's SQL; an `expression` is of both."""
+    written = name if name.isidentifier() and name.isascii() else f"`{name.replace('`', '``')}`"
+    return f"write it as {type_}, as by {expression.format(written, type_)} AS {written}"
+
+
 def refuse_columns(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:
     """Raise `SchemaMismatch` that says all that is wrong, by column. Nothing wrong: nothing happens."""
     lines = [f"  {name}: {what}" for name, what in wrong]

@@ -12,7 +12,7 @@ from uuid import UUID
 from leasehold.errors import UsageError
 from leasehold.formats.python_values import without_numpy
 from leasehold.sinks.rules.ordering import Key
-from leasehold.sinks.rules.values import dumps
+from leasehold.sinks.rules.values import dumps, text_in_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ class Row:
 
     `table` is its name as the handler's `related` has it. `values` are by column; columns that are left out keep what
     they have, and take their defaults in a new row. `keys` are those of `values` that name the row. Dicts and lists
-    become JSON. Raises `UsageError`.
+    become JSON; a list in a column of arrays, the array. Raises `UsageError`.
     """
 
     table: str
@@ -99,7 +99,7 @@ def _value(table: str, name: str, value: Any) -> Any:
         return str(value)
     if isinstance(value, dict | list):
         try:
-            return dumps(value)
+            return dumps(value, text_in_json)
         except (TypeError, ValueError) as error:
             raise UsageError(f"a related row of {table}: {name} is no JSON: {error}") from error
     if isinstance(value, bytearray | memoryview):

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from enum import StrEnum
 from itertools import pairwise
@@ -301,6 +302,15 @@ def _finite(value: float | None) -> float | str | None:
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
-def dumps(value: object) -> str:
-    """A value as JSON, in the one form in which all of it is kept."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def text_in_json(value: object) -> str:
+    """What a decimal, a date or a time of Python is in JSON, for `dumps`."""
+    if isinstance(value, Decimal) and value.is_finite():
+        return f"{value:f}"
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} in it")
+
+
+def dumps(value: object, default: Callable[[Any], object] | None = None) -> str:
+    """A value as JSON, in the one form in which all of it is kept; `default` makes JSON of what is none."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default)

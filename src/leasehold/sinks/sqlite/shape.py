@@ -20,12 +20,16 @@ from pyarrow import types
 
 from leasehold.database.statements import quoted
 from leasehold.errors import SchemaMismatch
-from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, refuse_columns, stored_fields
+from leasehold.formats.misfits import type_name
+from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, refuse_columns, stored_fields, to_write
 from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
 from leasehold.sinks.rules.values import ColumnKind, kind_of
 from leasehold.sinks.sqlite.affinity import EXACT_DIGITS, affinity
 from leasehold.sinks.sqlite.inserts import Insert
 from leasehold.sinks.sqlite.rules import sees_each_row
+
+_ANY_OF = (pa.float64(), pa.int64(), pa.string(), pa.binary())
+"""Types of which every column takes one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +136,7 @@ def _compare(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[p
         elif column.generated:
             wrong.append((field.name, "is computed by the table itself: leave it out"))
         elif not fits(field.type, column.declared, strict=strict):
-            wrong.append(
-                (
-                    field.name,
-                    f"is of type {field.type}, and the table declares it {column.declared or 'without a type'}: "
-                    "cast it to what the table holds",
-                )
-            )
+            wrong.append((field.name, _unfit(spec, field, column, strict=strict)))
     given = {folded(field.name) for field in fields}
     wrong += [
         (column.name, "is NOT NULL and has no default in the table, and is not to be written: add it")
@@ -148,6 +146,20 @@ def _compare(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[p
     if spec.keys and (problem := _key_problem(connection, spec)):
         wrong.append((", ".join(spec.keys), problem))
     refuse_columns(spec, wrong)
+
+
+def _unfit(spec: TableSpec, field: pa.Field, column: _TableColumn, *, strict: bool) -> str:
+    """What is wrong with a column whose type does not go with the field's, and what to do."""
+    kind = kind_of(field.type) or ColumnKind.NOTHING
+    made = f"make the table {spec.called} anew with {quoted(column.name)} {_declared(kind)}"
+    exact = [pa.decimal128(EXACT_DIGITS, min(field.type.scale, EXACT_DIGITS))] if kind is ColumnKind.DECIMAL else []
+    takes = next((one for one in (*exact, *_ANY_OF) if fits(one, column.declared, strict=strict)), None)
+    if kind is ColumnKind.JSON or takes is None:
+        remedy = made
+    else:
+        cast = "base64({})" if kind is ColumnKind.BLOB else "CAST({} AS {})"
+        remedy = f"{to_write(field.name, type_name(takes), cast)}, or {made}"
+    return f"is of type {field.type}, and the table declares it {column.declared or 'without a type'}: {remedy}"
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[dict[str, _TableColumn], bool]:
