@@ -33,7 +33,7 @@ from leasehold.model import (
 from leasehold.operations.asking_rights import asked_for, notes_of, said_of, summary_of
 from leasehold.operations.rights import Use
 from leasehold.ownership.unusable_records import MEANS
-from leasehold.printable import counted, excerpt
+from leasehold.printable import counted, excerpt, span
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
 from leasehold.sinks.rules.table_spec import FENCE_COLUMNS
@@ -110,7 +110,7 @@ def asked(part: str, place: str, look: Look, timeout: float) -> list[Finding]:
     threading.Thread(target=run, name=f"check {part}", daemon=True).start()
     if done.wait(timeout):
         return list(found)
-    late = failed(part, place, f"gave no answer within {timeout:g} s", ())
+    late = failed(part, place, f"gave no answer within {span(timeout)}", ())
     return [*found, replace(late, remedy="Start it, correct its URL, or wait longer: --timeout", is_away=True)]
 
 
@@ -164,13 +164,13 @@ def _retention(hub: Hub, place: str, stated: float | None, timeout: float) -> It
     told = hub.retention(timeout)
     kept = stated if told is None else told
     if stated is not None and told is not None and stated > told:
-        said = f"the file says that events are kept for {stated:,.0f} s, and the hub keeps them for {told:,.0f} s"
+        said = f"the file says that events are kept for {span(stated)}, and the hub keeps them for {span(told)}"
         yield Finding("retention", place, False, said, "Correct source.retention, or leave it out")
     elif kept is None:
         said = "the hub does not tell: `leasehold status` can warn of it if source.retention says it"
         yield Finding("retention", place, True, said)
     else:
-        said = "no event is removed by its age" if math.isinf(kept) else f"events are kept for {kept:,.0f} s"
+        said = "no event is removed by its age" if math.isinf(kept) else f"events are kept for {span(kept)}"
         yield Finding("retention", place, True, said)
 
 

@@ -16,6 +16,7 @@ from leasehold.config import check_number, check_seconds
 from leasehold.errors import ConfigError
 from leasehold.hubs.chunks import EventChunk
 from leasehold.model import EARLIEST, Event
+from leasehold.printable import span
 from leasehold.processors.events.checkpointer import CheckpointPolicy
 from leasehold.processors.events.positions import Start
 from leasehold.waiting import INSTANCE
@@ -78,7 +79,7 @@ class DeliverySettings:
             raise ConfigError(
                 "longest_backoff",
                 self.longest_backoff,
-                f"no shorter than restart_backoff ({self.restart_backoff:g} s)",
+                f"no shorter than restart_backoff ({span(self.restart_backoff)})",
                 "30 s is the default",
             )
 
