@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from leasehold.backoff import Backoff
-from leasehold.config import check_number, check_seconds
+from leasehold.config import check_number, check_seconds, default_where_none
 from leasehold.errors import ConfigError
 from leasehold.handlers.calling.raised import RaisedElsewhere, described
 from leasehold.handlers.contract import Held, Key, Retry
@@ -51,6 +51,7 @@ class Retries:
     longest: float = 300.0
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         check_number("deliveries", self.deliveries, least=1, remedy="10 is the default")
         for name in ("first", "longest"):
             check_seconds(name, getattr(self, name))
