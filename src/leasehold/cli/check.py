@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
-from leasehold.errors import MissingDependency
+from leasehold.errors import ConfigError, MissingDependency
 from leasehold.printable import counted
 
 if TYPE_CHECKING:
@@ -208,7 +209,10 @@ def _table_from_here(
         from leasehold.handlers.columns_of_file import known_columns
         from leasehold.operations.checking_table import look_at_columns
 
-        if (known := known_columns(pipeline)) is not None:
+        known = None
+        with suppress(ConfigError):  # the line of the handler says what is wrong with its state
+            known = known_columns(pipeline)
+        if known is not None:
             yield from look_at_columns(table(), known, pipeline)
 
     def places() -> Iterator[Finding]:
