@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,19 @@ from hypothesis import strategies as st
 from leasehold.balancing import STRATEGIES
 from leasehold.config import STRATEGY_NAMES, OwnershipSettings, parse_duration
 from leasehold.errors import ConfigError
+from leasehold.handlers.parking.policy import Retries
+from leasehold.handlers.settings import Bodies, Failures, Spread, Writes
+from leasehold.hubs import open_hub
+from leasehold.hubs.log import LogHub
+from leasehold.leases.blocking import EntityLeases
+from leasehold.processors.events.delivery import DeliverySettings
+from leasehold.processors.events.event_processor import EventProcessor
+from leasehold.processors.queues.settings import QueueDelivery
+from leasehold.queues import open_queue
+from leasehold.sinks import TableSpec, open_sink
+from leasehold.stores import open_lease_store, open_store
+from leasehold.stores.memory.store import MemoryStore
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -166,3 +181,58 @@ def refused(field: str, value: Any, rule: str) -> ConfigError:
     assert rule in error.value.rule
     assert error.value.remedy
     return error.value
+
+
+@pytest.mark.parametrize(
+    ("carrier", "required"),
+    [
+        (OwnershipSettings, {}),
+        (DeliverySettings, {}),
+        (QueueDelivery, {}),
+        (Retries, {}),
+        (Failures, {}),
+        (Bodies, {"schema": "id STRING"}),
+        (Writes, {"state": "id STRING"}),
+        (Spread, {"sequence_by": "version"}),
+        (TableSpec, {"name": "flights", "pipeline": "flights", "keys": ("id",)}),
+    ],
+)
+def test_a_setting_that_is_none_is_one_that_was_not_given(carrier: Any, required: dict[str, Any]) -> None:
+    """As `os.environ.get` gives it for a variable that is not set. What has no default is refused by its name."""
+    left_out = {one.name: None for one in dataclasses.fields(carrier) if one.name not in required and one.init}
+    assert carrier(**left_out, **required) == carrier(**required)
+    for name in [name for name in required if name != "keys"]:
+        with pytest.raises(ConfigError, match=rf"^{name}: None, and it has no default; os\.environ\.get gives None"):
+            carrier(**{**required, name: None})
+
+
+@pytest.mark.parametrize(
+    ("opened", "field"),
+    [
+        (lambda nothing: open_hub(nothing), "hub"),
+        (lambda nothing: open_store(nothing), "store"),
+        (lambda nothing: open_lease_store(nothing), "store"),
+        (lambda nothing: open_queue(nothing), "queue"),
+        (lambda nothing: open_sink(nothing, TableSpec(name="t", pipeline="p", keys=("id",))), "sink"),
+        (lambda nothing: EventProcessor(nothing, "memory://none"), "hub"),
+        (lambda nothing: EventProcessor("log:///none.db", nothing), "stores"),
+        (lambda nothing: EntityLeases(nothing, scope="orders"), "store"),
+    ],
+)
+def test_a_url_that_is_none_is_refused_by_its_name(opened: Callable[[Any], object], field: str) -> None:
+    """It was an AttributeError of whoever looked into it first."""
+    with pytest.raises(ConfigError, match=r"os\.environ\.get gives None for a variable that is not set") as refused:
+        opened(None)
+    assert refused.value.field == field
+
+
+def test_a_processor_takes_none_for_its_names(tmp_path: Path) -> None:
+    """A group that was None had been the group 'None'."""
+    hub, store = LogHub.create(tmp_path / "hub.db", partitions=1), MemoryStore()
+    start: Any = None
+    with EventProcessor(
+        hub, store, consumer_group=None, name=None, pipeline=None, delivery=DeliverySettings(start=start)
+    ) as processor:
+        until(lambda: processor.partitions, "the partition")
+        assert [one.partition for one in store.list_ownership(hub.consumer_group("$Default")).records] == ["0"]
+    hub.close()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
+from leasehold.config import check_given
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.network_files import ONE_KERNEL, mount_of, used_by_one_kernel
 from leasehold.settings.names import nearest
@@ -31,6 +32,7 @@ _EXTRAS_OF = {"servicebus": "servicebus"}
 
 def check_scheme(url: str, field: str, builtin: Mapping[str, str], group: str) -> str:
     """The scheme of `url`, if a backend serves it; `field` names the setting in the error. Loads nothing."""
+    check_given(field, url)
     scheme, found, _ = url.partition("://")
     if found and scheme in builtin:
         return scheme

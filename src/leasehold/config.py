@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
 
 from leasehold.errors import ConfigError
 
@@ -74,6 +75,26 @@ def check_seconds(field: str, seconds: float, *, or_zero: bool = False) -> None:
         check_number(field, seconds, above=0, rule="a duration above zero", remedy=remedy)
 
 
+def default_where_none(settings: Any) -> None:
+    """Have each field of a dataclass that is None at its default: a setting that is None is one that was not given.
+
+    So it is with `start=os.environ.get("START")` where that variable is not set. For `__post_init__`. Raises
+    `ConfigError` for a field without a default.
+    """
+    for one in fields(settings):
+        if getattr(settings, one.name) is None:
+            default = one.default if one.default_factory is MISSING else one.default_factory()
+            check_given(one.name, None if default is MISSING else one)
+            object.__setattr__(settings, one.name, default)
+
+
+def check_given(field: str, value: object) -> None:
+    """Refuse None where there is no default. Raises `ConfigError` that says where None comes from."""
+    if value is None:
+        rule = "None, and it has no default; os.environ.get gives None for a variable that is not set"
+        raise ConfigError(field, None, rule, "Set the variable, or read it by os.environ[…], which names it")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipSettings:
     """How partitions are held. All durations in seconds.
@@ -113,6 +134,7 @@ class OwnershipSettings:
     maximum_partitions: int | None = None
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         for name in _ABOVE_ZERO:
             check_seconds(name, getattr(self, name))
         for name in ("margin", "settle_delay"):

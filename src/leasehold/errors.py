@@ -45,6 +45,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import SupportsIndex
 
+from leasehold.printable import span
+
 __all__ = [
     "AlreadyInUse",
     "BatchEnded",
@@ -330,10 +332,10 @@ class LeaseBusy(LeaseholdError):
 
     def __init__(self, scope: str, key: str, holder: str, remaining: float | None, waited: float) -> None:
         self.scope, self.key, self.holder, self.remaining, self.waited = scope, key, holder, remaining, waited
-        left = "for a time that the store does not tell" if remaining is None else f"for {remaining:.1f} s more"
+        left = "for a time that the store does not tell" if remaining is None else f"for {span(remaining)} more"
         super().__init__(
             f"the lease of {key!r} in scope {scope!r} is held by {holder!r}, {left} unless that holder renews it; "
-            f"waited {waited:.1f} s. Try later, wait longer, or free it with `leasehold leases break`"
+            f"waited {span(waited)}. Try later, wait longer, or free it with `leasehold leases break`"
         )
 
     def __reduce__(self) -> tuple[type[LeaseBusy], tuple[str, str, str, float | None, float]]:

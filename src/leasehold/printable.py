@@ -16,9 +16,11 @@ import select
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import pairwise
 
 LONGEST = 2_000
 """Characters of a text of others that are shown to people, unless they ask for the whole of it."""
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "s"))  # seconds
 _LAST = 253_402_300_799.0  # seconds since 1970 at the end of the year 9999
 
 
@@ -48,6 +50,23 @@ def counted(count: int, what: str) -> str:
     """This many of something that takes an s, or es, in the plural: `1 batch`, `2,000 batches`."""
     plural = "es" if what.endswith(("ch", "s", "x")) else "s"
     return f"{count:,} {what}{'' if count == 1 else plural}"
+
+
+def span(seconds: float) -> str:
+    """A length of time as people say it: `0.3 s`, `90 s`, `5 minutes 10 s`, `2 hours`, `6 days 4 hours`, `7 days`.
+
+    A unit is named from two of it on, or where it is exactly one; a second unit only where there is some of it.
+    """
+    if math.isinf(seconds):
+        return "for ever"
+    for (unit, name), (smaller, rest_name) in pairwise(_UNITS):
+        if seconds >= 2 * unit or seconds == unit:
+            whole = int(seconds // unit)
+            rest = int(seconds % unit // smaller)
+            said = "" if not rest else f" {rest} s" if rest_name == "s" else f" {counted(rest, rest_name)}"
+            return counted(whole, name) + said
+    digits = f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.2g}"
+    return f"{digits.removesuffix('.0')} s"
 
 
 def utc(seconds: float) -> str:

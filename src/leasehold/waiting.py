@@ -22,6 +22,7 @@ from typing import TypeVar
 from leasehold.backoff import Backoff
 from leasehold.clock import Clock, SystemClock
 from leasehold.errors import LeaseholdError, Verdict
+from leasehold.printable import span
 
 INSTANCE = 60.0
 """Seconds that an instance's start waits: longer than most failovers take."""
@@ -125,4 +126,4 @@ def _close(*files: int) -> None:
 
 def sentence(error: LeaseholdError, patience: float) -> str:
     """What to say to a person, in one line."""
-    return f"{' '.join(str(error).split()).rstrip('.')}. Waiting for it, {patience:.0f} s at most"
+    return f"{' '.join(str(error).split()).rstrip('.')}. Waiting for it, {span(patience)} at most"

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 from leasehold.cli.app import app
 from leasehold.errors import HubUnavailable
 from leasehold.hubs.log.hub import LogHub
-from leasehold.model import Checkpoint, Event, Ownership
-from leasehold.operations.checking import DRIVER, PROBE_GROUP, Finding, asked
+from leasehold.model import Checkpoint, ConsumerGroup, Event, Ownership, PartitionProperties
+from leasehold.operations.checking import DRIVER, PROBE_GROUP, Finding, HubSeen, asked
+from leasehold.operations.checking_table import where_it_begins
 from leasehold.sinks import TableSpec, Watermark, open_sink
 from leasehold.sinks.rules.table_spec import FENCE_COLUMNS
 from leasehold.sinks.sqlite.tables import FORMAT
@@ -33,6 +34,8 @@ hub = "log:///hub.db"
 {source}
 [ownership]
 {ownership}
+[transform]
+sql = "SELECT body->>'id' AS id, hub, partition, sequenceNumber, ownerLevel FROM events"
 [sink]
 url = "sqlite:///{folder}entities.db"
 table = "flights"
@@ -60,7 +63,7 @@ def checked(place: Path, *words: str, **file: str) -> tuple[int, list[dict[str, 
 
 
 def to_do(checks: list[dict[str, Any]]) -> list[str]:
-    return [f"{one['part']}: {one['said']} | {one['remedy']}" for one in checks if not one["ok"]]
+    return [f"{one['part']}: {one['said']} | {one['remedy']}" for one in checks if one["ok"] is False]
 
 
 def test_before_the_first_start_all_is_ready_and_nothing_made(tmp_path: Path, hub: LogHub) -> None:
@@ -70,14 +73,14 @@ def test_before_the_first_start_all_is_ready_and_nothing_made(tmp_path: Path, hu
     assert (code, to_do(checks)) == (0, [])
     assert sorted(one.name for one in tmp_path.iterdir()) == before
     said = [f"{one['part']}: {one['said']}" for one in checks]
-    assert said[:3] == [
-        "hub: 2 partitions with 3 events",
-        "start: without checkpoints, a start would read 3 events",
-        "retention: no event is removed by its age",
-    ]
-    assert "the first start makes it" in said[3]
+    assert said[:2] == ["hub: 2 partitions with 3 events", "retention: no event is removed by its age"]
+    assert "the first start makes it" in said[2]
+    assert said[-1] == "start: nothing was read: a start reads 3 events, from source.starting_position on"
     people = CliRunner().invoke(app, ["check", str(tmp_path / "flights.toml"), "--no-spark"])
-    assert "flights can start" in people.stdout
+    assert people.stdout.splitlines()[-2:] == [
+        "not looked at without Spark: the transform, its columns, a sample of events",
+        "flights can start",
+    ]
 
 
 def test_a_table_with_rows_of_a_former_reader_and_no_place_is_named(tmp_path: Path, hub: LogHub) -> None:
@@ -105,7 +108,10 @@ def test_what_is_there_already_is_compared(tmp_path: Path, hub: LogHub) -> None:
     assert (code, to_do(checks)) == (0, [])
     said = [one["said"] for one in checks]
     assert "this user may write to it" in said
-    assert "a start goes on with partition 1 at 3: 0 events are unread there" in said
+    assert [one["said"] for one in checks if one["part"] == "start"] == [
+        "a start goes on with partition 1 at 3: 0 events are unread there; of partition 0 nothing was read: a start "
+        "reads 0 events, from source.starting_position on"
+    ]
     assert store.list_ownership(hub.consumer_group(PROBE_GROUP)).presences == ()
     sink.raise_owner_levels(hub.identity, {"1": 5})
     code, checks = checked(tmp_path)
@@ -228,17 +234,27 @@ def test_what_is_wrong_is_named(tmp_path: Path, hub: LogHub, change: dict[str, s
 def test_a_hub_that_is_not_there_does_not_hide_the_rest(tmp_path: Path) -> None:
     code, checks = checked(tmp_path)
     assert code == 1
-    assert to_do(checks)[0].startswith("hub: ")
-    assert {one["part"] for one in checks} == {"hub", "ownership store", "checkpoint store", "table"}
+    [problem] = to_do(checks)
+    assert problem.startswith("hub: ")
+    assert {one["part"] for one in checks} == {"hub", "ownership store", "checkpoint store", "table", "start"}
+    assert [one for one in checks if one["ok"] is None] == [
+        {"part": "start", "place": "driver", "ok": None, "said": "not looked at: it needs the hub", "remedy": ""}
+    ]
+    people = CliRunner().invoke(app, ["check", str(tmp_path / "flights.toml"), "--no-spark"])
+    assert "1 thing to do before flights starts; 1 part could not be looked at until then" in people.stdout
 
 
 def test_a_store_that_accepts_and_never_answers_is_named_in_time(tmp_path: Path, hub: LogHub) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         _, checks = checked(tmp_path, "--timeout", "1", ownership=f'store = "redis://127.0.0.1:{port}/0"')
-    said = {problem.partition(": ")[0]: problem for problem in to_do(checks)}
-    for store in ("ownership store", "checkpoint store"):
-        assert "within 1 s" in said[store]
+    [problem] = to_do(checks)
+    assert problem.startswith("ownership store: gave no answer within 1 s")
+    needs = "not looked at: it needs the ownership store"
+    assert {one["part"]: one["said"] for one in checks if one["ok"] is None} == {
+        "checkpoint store": needs,
+        "start": needs,
+    }
 
 
 def test_what_hangs_is_left_behind_with_what_it_found_so_far() -> None:
@@ -311,3 +327,136 @@ def test_an_older_format_is_something_to_do(
     [problem] = [one for one in to_do(checked(tmp_path)[1]) if one.startswith(f"{part}: ")]
     assert said in problem
     assert remedy in problem
+
+
+HANDLED = """
+name = "orders"
+[source]
+hub = "log:///hub.db"
+[ownership]
+store = "sqlite:///stores.db"
+[transform]
+schema = "order_id STRING, amount BIGINT"
+[sink]
+url = "sqlite:///entities.db"
+table = "orders"
+keys = ["order_id"]
+handler = "checked_orders:order"
+state = "order_id STRING, total BIGINT"
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("order_id TEXT PRIMARY KEY, total INTEGER NOT NULL", "it has total NOT NULL"),
+        ("order_id TEXT PRIMARY KEY, total INTEGER CHECK (total > 0)", "it has a CHECK"),
+        ("order_id TEXT PRIMARY KEY, total INTEGER UNIQUE", "unique"),
+        ("order_id TEXT PRIMARY KEY, sum INTEGER", "total: is not in the table"),
+        ("order_id TEXT, total INTEGER", "order_id"),
+    ],
+)
+def test_a_handlers_table_that_a_start_refuses_is_something_to_do(
+    tmp_path: Path, hub: LogHub, table: str, problem: str
+) -> None:
+    """Asked without Spark and with it, for which a handler's columns stand in the file as well."""
+    (tmp_path / "checked_orders.py").write_text(
+        "from leasehold.handlers import entity\n\n\n@entity(keys=['order_id'])\ndef order(state, event):\n    ...\n"
+    )
+    (tmp_path / "orders.toml").write_text(HANDLED)
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection, connection:
+        connection.execute(f"CREATE TABLE orders ({table})")
+    for words in ([], ["--no-spark"]):
+        said = CliRunner().invoke(app, ["check", str(tmp_path / "orders.toml"), "--json", *words])
+        checks = json.loads(said.stdout)["checks"]
+        [found] = to_do(checks)
+        assert found.startswith("table: ")
+        assert problem in found
+        assert [one["said"] for one in checks if one["ok"] is None] == ["not looked at: it needs the table"]
+    started = CliRunner().invoke(app, ["run", str(tmp_path / "orders.toml"), "--no-spark"])
+    assert (started.exit_code, problem in started.stderr) == (1, True)
+
+
+def test_sql_that_leaves_out_what_a_start_needs_is_something_to_do_without_spark(tmp_path: Path, hub: LogHub) -> None:
+    def problems(sql: str) -> list[str]:
+        (tmp_path / "flights.toml").write_text(
+            PIPELINE.format(source="", ownership=STORE, folder="").replace("SELECT body->>'id' AS id, hub", sql)
+        )
+        said = CliRunner().invoke(app, ["check", str(tmp_path / "flights.toml"), "--no-spark", "--json"])
+        return to_do(json.loads(said.stdout)["checks"])
+
+    assert problems("SELECT *, hub") == problems("SELECT id, HUB") == []
+    [found] = problems("SELECT id")
+    assert found.startswith("transform: sql does not give the columns hub, by which")
+    assert "SELECT …, hub, partition, sequenceNumber, ownerLevel" in found
+
+
+def test_columns_that_the_file_tells_are_compared_without_spark(tmp_path: Path, hub: LogHub) -> None:
+    """Nothing transforms events: what a start writes is known."""
+    text = PIPELINE.format(source="", ownership=STORE, folder="")
+    file = tmp_path / "flights.toml"
+    file.write_text("\n".join('schema = "id STRING"' if one.startswith("sql") else one for one in text.splitlines()))
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection, connection:
+        connection.execute("CREATE TABLE flights (id TEXT PRIMARY KEY)")
+    said = CliRunner().invoke(app, ["check", str(file), "--no-spark", "--json"])
+    [found] = to_do(json.loads(said.stdout)["checks"])
+    assert found.startswith("table: what is to be written does not fit the table flights: body: is not in the table")
+
+
+def test_where_a_start_begins_is_said_once() -> None:
+    """In each partition: by what was read, by the file, by what a group of Kafka has committed."""
+    records, probe = ConsumerGroup("a", "b"), ConsumerGroup("a", "b", PROBE_GROUP)
+    known = {name: PartitionProperties(name, 10, 20) for name in "0123"}
+
+    def told(begins: dict[str, int], following: dict[str, int], **more: Any) -> list[tuple[bool | None, str]]:
+        given = {"share": None, "filled": None, **more}
+        seen = HubSeen("hub", records, probe, known, begins)
+        return [(one.ok, one.said) for one in where_it_begins(seen, following, given["share"], given["filled"])]
+
+    fresh = {"0": 10, "1": 12}
+    assert told({**fresh, "2": 20, "3": 10}, {}) == [
+        (True, "nothing was read: a start reads 28 events, from source.starting_position on")
+    ]
+    assert told(fresh, {}, filled="flights") == [
+        (
+            True,
+            "flights has rows, and nothing says which events are in them; nothing was read: a start reads 18 events, "
+            "from source.starting_position on; partition 2, 3 begins where the consumer group has committed; to go on "
+            "where a former reader stopped, `leasehold checkpoints import` first",
+        )
+    ]
+    assert told(fresh, {"0": 15}, share=["0", "1"], filled="flights") == [
+        (
+            True,
+            "a start goes on with partition 0 at 15: 5 events are unread there; of partition 1 nothing was read: a "
+            "start reads 8 events, from source.starting_position on",
+        )
+    ]
+    assert told({"0": 3}, {"0": 15}, share=["0"]) == [
+        (True, "a start goes on with partition 0 at 15: 5 events are unread there")
+    ]
+    assert told({"0": 3}, {}, share=["0"]) == [
+        (False, "the hub has removed the events at which partitions 0 are to start")
+    ]
+
+
+def test_a_database_that_is_away_is_said_once(tmp_path: Path, hub: LogHub) -> None:
+    """Of the stores and of the table: each was a thing to do."""
+    url = f"postgresql://nobody@127.0.0.1:{closed_port()}/flights"
+    (tmp_path / "flights.toml").write_text(
+        PIPELINE.format(source="", ownership=f'store = "{url}"', folder="").replace("sqlite:///entities.db", url)
+    )
+    said = CliRunner().invoke(app, ["check", str(tmp_path / "flights.toml"), "--no-spark", "--json"])
+    checks = json.loads(said.stdout)["checks"]
+    assert len(to_do(checks)) == 1
+    assert "refused" in to_do(checks)[0]
+    assert {one["part"]: one["said"] for one in checks if one["ok"] is None} == dict.fromkeys(
+        ("ownership store", "checkpoint store", "table", "start"), "not looked at: it needs the database"
+    )
+
+
+def closed_port() -> int:
+    """Of this machine: nobody listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port

@@ -126,7 +126,7 @@ def by_sql(few: FewRights, *words: object) -> list[str]:
 def checked(file: Path) -> list[dict[str, Any]]:
     """What `leasehold check` finds to do."""
     said = CliRunner().invoke(app, ["check", str(file), "--no-spark", "--timeout", str(PATIENCE), "--json"])
-    return [one for one in json.loads(said.stdout)["checks"] if not one["ok"]]
+    return [one for one in json.loads(said.stdout)["checks"] if one["ok"] is False]
 
 
 def send(folder: Path, *bodies: tuple[str, int | None]) -> None:
@@ -287,7 +287,8 @@ def test_a_table_that_spark_fills_takes_no_other_rights(few: FewRights, tmp_path
     mode = 'mode = "append"' if appended else 'keys = ["tail"]\ndelete_when = "status = \'gone\'"'
     (tmp_path / "flights.toml").write_text(
         f'name = "flights"\n[source]\nhub = "log:///hub.db"\ndeduplicate_by = "tail"\ndeduplicate_for = "1h"\n'
-        f'[ownership]\nstore = "{few.url}"\n[sink]\nurl = "{few.url}"\ntable = "flights"\n{mode}\n'
+        f'[ownership]\nstore = "{few.url}"\n[transform]\nsql = "SELECT * FROM events"\n'
+        f'[sink]\nurl = "{few.url}"\ntable = "flights"\n{mode}\n'
     )
     LogHub.create(tmp_path / "hub.db", partitions=1).close()
     by_sql(few, tmp_path / "flights.toml")
@@ -355,3 +356,20 @@ def test_one_pipelines_role_reads_nothing_of_another_in_a_schema_of_its_own(few:
 def test_the_names_of_a_stores_tables_are_those_that_it_makes() -> None:
     assert STORE_TABLES.tables == STORES
     assert (*LEASES, FENCE) == LEASE_TABLES.tables
+
+
+def test_a_role_that_may_not_create_is_told_before_the_first_start(few: FewRights, tmp_path: Path) -> None:
+    """Without Spark too, and what a handler's table has that a start refuses."""
+    file = pipeline(tmp_path, few, "plain")
+    found = checked(file)
+    assert {one["part"] for one in found} == {"rights"}
+    missing = [one for one in found if "missing in the schema public, and the user" in one["said"]]
+    assert ["leasehold_ownership" in one["said"] for one in missing] == [True, False]
+    assert ["orders" in one["said"] for one in missing] == [False, True]
+    assert all("leasehold init" in one["remedy"] for one in missing)
+    few.run("CREATE TABLE orders (order_id text PRIMARY KEY, total bigint NOT NULL)")
+    by_sql(few, file)
+    [refused] = checked(file)
+    assert (refused["part"], "it has total NOT NULL" in refused["said"]) == ("table", True)
+    few.run("ALTER TABLE orders ALTER total DROP NOT NULL")
+    assert checked(file) == []

@@ -52,7 +52,7 @@ def test_a_store_that_comes_back_is_waited_for(own_redis: RedisServer, monkeypat
     assert json.loads(outcome.stdout)["sequenceNumber"] == 4
     [line] = outcome.stderr.splitlines()
     assert line.startswith(f"leasehold: {own_redis.url}: ")
-    assert line.endswith("Waiting for it, 600 s at most")
+    assert line.endswith("Waiting for it, 10 minutes at most")
 
 
 def test_a_store_that_hangs_ends_a_command_without_a_promise(own_redis: RedisServer) -> None:
@@ -114,6 +114,6 @@ def test_what_is_waited_for_is_said_once_and_not_beside_what_is_wrong(
 
     assert patiently(away_first, NEVER) == 7
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("Waiting for it, 600 s at most")
+    assert line.endswith("Waiting for it, 10 minutes at most")
     assert patiently(lambda: 8, NEVER) == 8
     assert capsys.readouterr().err == ""

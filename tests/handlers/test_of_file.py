@@ -21,7 +21,7 @@ from leasehold.cli.app import app
 from leasehold.errors import ConfigError
 from leasehold.handlers import handled_table
 from leasehold.handlers.of_file import check_handler
-from leasehold.handlers.table import Retries
+from leasehold.handlers.table import HandledTable, Retries
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.processors import handled_processor
@@ -281,6 +281,22 @@ def test_check_looks_at_the_handler_and_starts_no_spark(place: Path) -> None:
     wrong = [one for one in json.loads(said.stdout)["checks"] if not one["ok"]]
     assert [one["part"] for one in wrong] == ["handler"]
     assert "sink.handler" in wrong[0]["said"]
+    (place / "orders.toml").write_text(FILE.replace('state = "order_id STRING,', 'state = "order_id NOTHING,'))
+    said = CliRunner().invoke(app, ["check", str(place / "orders.toml"), "--json"])
+    assert [one["part"] for one in json.loads(said.stdout)["checks"] if not one["ok"]] == ["handler"]
+
+
+def test_a_plain_function_is_told_how_it_becomes_a_handler(place: Path) -> None:
+    """With the keys of the file; in a program they are for the user to say."""
+    for name in ("tail", "flight_date"):
+        (place / "orders.toml").write_text(
+            FILE.replace('"some_orders:order"', '"some_orders:plain"').replace('["order_id"]', f'["{name}", "day"]')
+        )
+        with pytest.raises(ConfigError, match=rf'Put @entity\(keys=\["{name}", "day"\]\) above the function'):
+            handled_table(place / "orders.toml")
+    plain: Any = lambda state, event: state  # noqa: E731 - what a user may give
+    with pytest.raises(ConfigError, match=r"handler.*this is a function\. Put @entity.*leasehold\.handlers import"):
+        HandledTable(plain, "sqlite:///t.db", table="t", pipeline="p", schema="id STRING", state="id STRING")
 
 
 @pytest.mark.parametrize(
@@ -289,7 +305,11 @@ def test_check_looks_at_the_handler_and_starts_no_spark(place: Path) -> None:
         ('"some_orders:order"', '"some_orders"', "sink.handler.*module:function"),
         ('"some_orders:order"', '"no_orders:order"', "sink.handler.*cannot be imported.*Put no_orders.py into"),
         ('"some_orders:order"', '"broken_orders:order"', "sink.handler.*ZeroDivisionError.*python -m broken_orders"),
-        ('"some_orders:order"', '"some_orders:plain"', "sink.handler.*this is a function.*@entity"),
+        (
+            '"some_orders:order"',
+            '"some_orders:plain"',
+            r'sink.handler.*this is a function.*@entity\(keys=\["order_id"\]\).*from leasehold.handlers import entity',
+        ),
         ('keys = ["order_id"]', 'keys = ["amount"]', "sink.keys.*is for the keys order_id"),
         ('state = "order_id STRING, total', 'state = "total', "sink.state.*the key order_id is not in it"),
         ('state = "order_id STRING,', 'state = "order_id NOTHING,', "sink.state"),

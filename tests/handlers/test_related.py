@@ -18,7 +18,7 @@ from leasehold.errors import ConfigError, SinkError, UsageError
 from leasehold.handlers.answers import Effects, Gone, Row
 from leasehold.handlers.contract import Delete, EntityEvent, HandlerFailed, Skip, entity
 from leasehold.handlers.table import Retries
-from leasehold.operations.checking import look_at_related
+from leasehold.operations.checking_table import look_at_related
 from leasehold.sinks.postgres.sink import PostgresSink
 from leasehold.sinks.rules.table_spec import TableSpec
 from tests.handlers.batches import overtaken_once
@@ -336,7 +336,7 @@ def test_a_check_names_the_rights_that_a_user_of_postgres_lacks(place: Place) ->
         place.url.replace("postgres:@", f"{role}@"), TableSpec(name="orders", pipeline="p", keys=["order_id"])
     )
 
-    def found() -> tuple[bool, str, str]:
+    def found() -> tuple[bool | None, str, str]:
         (one,) = look_at_related(sink, ["lines"], "driver")
         return one.ok, one.said, one.remedy
 

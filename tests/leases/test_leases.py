@@ -43,7 +43,7 @@ def test_a_busy_lease_names_its_holder_and_the_time_left(store: MemoryLeaseStore
     with opens(store, "billing-2").hold("a"), pytest.raises(LeaseBusy) as busy, opens(store).hold("a", wait=0):
         raise AssertionError("it is held")
     assert (busy.value.holder, busy.value.remaining, busy.value.key) == ("billing-2", 30.0, "a")
-    assert "held by 'billing-2', for 30.0 s more" in str(busy.value)
+    assert "held by 'billing-2', for 30 s more" in str(busy.value)
 
 
 def test_many_in_one_call_and_those_that_are_busy_are_left_out(way: WayTo, opens: Opens) -> None:

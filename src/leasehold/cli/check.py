@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +15,18 @@ from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
-from leasehold.errors import MissingDependency
+from leasehold.errors import ConfigError, MissingDependency
 from leasehold.printable import counted
 
 if TYPE_CHECKING:
-    from leasehold.operations.checking import Finding
+    from leasehold.operations.checking import Finding, HubSeen
     from leasehold.pipeline_file import PipelineFile
+    from leasehold.sinks.base import Sink
 
 COLUMNS = (
     Column("part", "Part"),
     Column("place", "From"),
-    Column("ok", "", text=lambda ok: "ok" if ok else "TO DO"),
+    Column("ok", "", text=lambda ok: "?" if ok is None else "ok" if ok else "TO DO"),
     Column("said", "Found"),
     Column("remedy", "What to do"),
 )
@@ -68,14 +71,16 @@ def check(
 ) -> None:
     """Look at all that a pipeline needs, before its first start.
 
-    The hub, the stores and the table are asked from here and, with Spark, from a task: whether they answer in time and
-    let this user write, partitions, retention, where a start would begin, versions. Postgres is asked for each right
+    The hub, the stores and the table are asked from here and, with Spark, from a task: whether they answer in time
+    and let this user write, partitions, retention, where a start begins, versions. Postgres is asked for each right
     that a run needs; one that is missing is named, with the GRANT that gives it. The transform is tried on the last
-    events of the hub, and what it gives is compared with the table. No table is made and no event written; whether a
-    store can be written to is tried with a presence record, which is taken back. Of a pipeline with a handler the
-    handler and its related tables are looked at, and nothing needs Spark.
+    events of the hub, and what it gives is compared with the table; without Spark the columns that the file tells.
+    No table is made and no event written; whether a store can be written to is tried with a presence record, which
+    is taken back. Of a pipeline with a handler the handler and its related tables are looked at, and nothing needs
+    Spark.
 
-    A line each, ok or what to do. The exit code is 1 if something has to be done.
+    A line each: ok, what to do, or ? for what could not be looked at before another part is mended, which the line
+    names. The exit code is 1 if something has to be done.
 
     \b
     Example:
@@ -98,94 +103,165 @@ def check(
             found += look_with_spark(
                 pipeline, timeout=timeout, spark_timeout=spark_timeout, sample=sample, barred=barred
             )
-    todo = sum(not one.ok for one in found)
-    rows = [[one.part, one.place, one.ok, one.said, "" if one.ok else one.remedy] for one in found]
-    summary = (
-        f"{pipeline.name} can start" if not todo else f"{counted(todo, 'thing')} to do before {pipeline.name} starts"
-    )
+    todo, waiting = (sum(one.ok is answer for one in found) for answer in (False, None))
+    rows = [[one.part, one.place, one.ok, one.said, one.remedy if one.ok is False else ""] for one in found]
+    if todo:
+        summary = f"{counted(todo, 'thing')} to do before {pipeline.name} starts"
+        summary += f"; {counted(waiting, 'part')} could not be looked at until then" if waiting else ""
+    else:
+        summary = f"{pipeline.name} can start"
+        if no_spark and (pipeline.transform.sql, pipeline.transform.python) != (None, None):
+            summary = f"not looked at without Spark: the transform, its columns, a sample of events\n{summary}"
     facts = {"pipeline": pipeline.name, "ready": not todo}
     output.show(Result(summary, facts, ResultTable("checks", COLUMNS, rows)))
     if todo:
         ctx.exit(1)
 
 
-def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> tuple[list[Finding], frozenset[str]]:
-    """All that needs no Spark, and the URLs at which rights are missing: what is there cannot be asked further."""
+def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> tuple[list[Finding], dict[str, str]]:
+    """All that needs no Spark; and the URLs at which no more can be asked, with the part that says why."""
     from leasehold.model import Positions
     from leasehold.operations.asking_rights import has_rights
     from leasehold.operations.checking import (
         DRIVER,
-        Finding,
-        Reads,
         asked,
         look_at_hub,
         look_at_receiver,
-        look_at_related,
         look_at_rights,
         look_at_store,
-        look_at_table,
+        not_looked_at,
     )
     from leasehold.operations.rights import uses_of
+
+    hub, path = pipeline.hub_url, str(pipeline.path)
+    start = Positions.parse(pipeline.source.starting_position, "source.starting_position")
+    told: list[HubSeen] = []
+    look = partial(
+        look_at_hub, hub, DRIVER, pipeline.source.consumer_group, told.append, start=start,
+        share=pipeline.ownership.partitions, retention=pipeline.retention, timeout=timeout / 2,
+    )  # fmt: skip
+    with said_when_slow(masked(hub)):
+        found = asked("hub", DRIVER, look, timeout)
+    seen = told[0] if told else None
+    barred = {} if seen is not None else {hub: "hub"}
+    asks = [(url, use) for url, uses in uses_of(pipeline).items() if has_rights(url) for use in uses]
+    for url, use in asks:
+        if barred.get(url) == "database":  # it is away
+            continue
+        with said_when_slow(f"the database, {masked(url)}"):
+            rights = asked("rights", DRIVER, partial(look_at_rights, url, use, path, timeout=timeout), timeout)
+        found += [one for one in rights if one not in found]
+        if any(not one.ok for one in rights):
+            barred[url] = "database" if any(one.is_away for one in rights) else "rights"
+    stores = {"ownership store": pipeline.ownership_url, "checkpoint store": pipeline.checkpoint_url}
+    failing: dict[str, str] = {}
+    for part, store in stores.items():
+        if store is None:
+            continue
+        if needs := barred.get(store) or failing.get(store):
+            found.append(not_looked_at(part, DRIVER, needs))
+            continue
+        with said_when_slow(f"the {part}, {masked(store)}"):
+            its = asked(part, DRIVER, partial(look_at_store, part, store, DRIVER, seen, timeout=timeout), timeout)
+        found += its
+        if any(not one.ok for one in its):
+            failing[store] = part
+            if any(one.is_away for one in its):
+                barred[store] = part
+    found += _table_from_here(pipeline, timeout, seen, {**failing, **barred}, barred, on_spark=on_spark)
+    if (outbox := pipeline.outbox_url) is not None:
+        with said_when_slow(f"the outbox's receiver, {masked(outbox)}"):
+            found += asked("outbox", DRIVER, partial(look_at_receiver, outbox, DRIVER), timeout)
+    return found, barred
+
+
+def _table_from_here(
+    pipeline: PipelineFile,
+    timeout: float,
+    seen: HubSeen | None,
+    failing: dict[str, str],
+    barred: dict[str, str],
+    *,
+    on_spark: bool,
+) -> list[Finding]:
+    """What of the table and of its handler needs no Spark. `barred` gets the table's URL where it is away.
+
+    `failing` are the URLs at which no store can be asked.
+    """
+    from leasehold.operations.checking import DRIVER, Finding, asked, look_at_sql, not_looked_at
     from leasehold.sinks import open_sink
     from leasehold.stores import open_store
     from leasehold.stores.base import CheckpointStore, TellsWhetherMade
     from leasehold.stores.stand_ins import NoCheckpoints
 
-    hub, group = pipeline.hub_url, pipeline.source.consumer_group
-    start = Positions.parse(pipeline.source.starting_position, "source.starting_position")
-    look = partial(
-        look_at_hub, hub, DRIVER, start=start, share=pipeline.ownership.partitions, retention=pipeline.retention,
-        timeout=timeout / 2,
-    )  # fmt: skip
-    with said_when_slow(masked(hub)):
-        found = asked("hub", DRIVER, look, timeout)
-    barred = set[str]()
-    asks = [(url, use) for url, uses in uses_of(pipeline).items() if has_rights(url) for use in uses]
-    for place, use in asks:
-        with said_when_slow(f"the database, {masked(place)}"):
-            rights = asked(
-                "rights", DRIVER, partial(look_at_rights, place, use, str(pipeline.path), timeout=timeout), timeout
-            )
-        barred |= {place} if any(not one.ok for one in rights) else set()
-        found += [one for one in rights if one not in found]
-    stores = {"ownership store": pipeline.ownership_url, "checkpoint store": pipeline.checkpoint_url}
-    for part, url in stores.items():
-        if url is not None and url not in barred:
-            probe = partial(look_at_store, part, url, DRIVER, hub, group, timeout=timeout)
-            with said_when_slow(f"the {part}, {masked(url)}"):
-                found += asked(part, DRIVER, probe, timeout)
+    url, found = pipeline.sink_url, list[Finding]()
 
-    def look_at_the_table() -> list[Finding]:
+    def table() -> Sink:
+        return open_sink(url, pipeline.table_spec(), timeout=timeout)
+
+    def writing() -> Iterator[Finding]:
+        sink = table()  # names what has to be installed, before anything else needs it
+        from leasehold.operations.checking_table import look_at_writing
+
+        yield from look_at_writing(sink)
+
+    def columns() -> Iterator[Finding]:
+        from leasehold.handlers.columns_of_file import known_columns
+        from leasehold.operations.checking_table import look_at_columns
+
+        known = None
+        with suppress(ConfigError):  # the line of the handler says what is wrong with its state
+            known = known_columns(pipeline)
+        if known is not None:
+            yield from look_at_columns(table(), known, pipeline)
+
+    def places() -> Iterator[Finding]:
+        from leasehold.operations.checking_table import Reads, look_at_table
+
+        assert seen is not None
         checkpoints: CheckpointStore | None = None
         if pipeline.checkpoint_url is not None:
             opened = open_store(pipeline.checkpoint_url, timeout=timeout)
             is_made = not isinstance(opened, TellsWhetherMade) or opened.is_made()
             checkpoints = opened if is_made else NoCheckpoints()  # a start makes it, and finds nothing in it
-        sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
         reads = Reads(pipeline.ownership.partitions, pipeline.source.fail_on_data_loss)
-        return list(look_at_table(sink, checkpoints, hub, group, str(pipeline.path), reads=reads)())
+        yield from look_at_table(table(), checkpoints, seen, str(pipeline.path), reads=reads)
 
-    def look_at_the_related() -> list[Finding]:
-        sink = open_sink(pipeline.sink_url, pipeline.table_spec(), timeout=timeout)
-        return list(look_at_related(sink, pipeline.sink.related, DRIVER))
+    def related() -> Iterator[Finding]:
+        from leasehold.operations.checking_table import look_at_related
 
-    def look_at_the_handler() -> list[Finding]:
+        yield from look_at_related(table(), pipeline.sink.related, DRIVER)
+
+    def handler() -> Iterator[Finding]:
         from leasehold.handlers.of_file import check_handler, is_transformed
 
         name, transformed = check_handler(pipeline, on_spark=on_spark), is_transformed(pipeline)
         said = f"{name} can be imported, and its keys {'fit' if transformed else 'and columns fit'} the file"
         if transformed:
             said += "; whether the transform's columns do is seen at the start"
-        return [Finding("handler", DRIVER, True, said)]
+        yield Finding("handler", DRIVER, True, said)
 
-    with said_when_slow(f"the database, {masked(pipeline.sink_url)}"):
-        if barred.isdisjoint({pipeline.sink_url, pipeline.checkpoint_url}):
-            found += asked("table", DRIVER, look_at_the_table, timeout)
-        if pipeline.sink.related and pipeline.sink_url not in barred:
-            found += asked("related", DRIVER, look_at_the_related, timeout)
+    if (needs := barred.get(url)) is not None:
+        found.append(not_looked_at("table", DRIVER, needs))
+    else:
+        with said_when_slow(f"the database, {masked(url)}"):
+            found += asked("table", DRIVER, writing, timeout)
+            if found[-1].ok and (not on_spark or pipeline.sink.handler is not None):
+                found += asked("table", DRIVER, columns, timeout)
+        if any(one.is_away for one in found):
+            barred[url] = "table"
+    if barred.get(url) is None and pipeline.sink.related:
+        found += asked("related", DRIVER, related, timeout)
+    needs = barred.get(pipeline.hub_url) or failing.get(pipeline.checkpoint_url or "") or barred.get(url)
+    if needs is None and not all(one.ok for one in found if one.part == "table"):
+        needs = "table"
+    if needs is not None:
+        found.append(not_looked_at("start", DRIVER, needs))
+    else:
+        with said_when_slow(f"the database, {masked(url)}"):
+            found += asked("table", DRIVER, places, timeout)
     if pipeline.sink.handler is not None:
-        found += asked("handler", DRIVER, look_at_the_handler, timeout)
-    if (outbox := pipeline.outbox_url) is not None:
-        with said_when_slow(f"the outbox's receiver, {masked(outbox)}"):
-            found += asked("outbox", DRIVER, partial(look_at_receiver, outbox, DRIVER), timeout)
-    return found, frozenset(barred)
+        found += asked("handler", DRIVER, handler, timeout)
+    elif not on_spark and pipeline.transform.sql is not None:
+        found += look_at_sql(pipeline.transform.sql)
+    return found

@@ -168,13 +168,10 @@ def _pipeline(file: Path, settings: tuple[str, ...], who: _Who, output: Output) 
 
 def _columns(pipeline: PipelineFile) -> pa.Schema:
     """The columns of the entity table, with those of the fence: Spark says what a transform gives."""
-    if pipeline.sink.state is not None:
-        from leasehold.formats.columns_text import read_columns
-        from leasehold.handlers.applying import with_fence
+    from leasehold.handlers.columns_of_file import known_columns
 
-        return with_fence(read_columns(pipeline.sink.state, "sink.state"))
-    if (plain := _untransformed(pipeline)) is not None:
-        return plain
+    if (known := known_columns(pipeline)) is not None:
+        return known
     try:
         from leasehold.spark.checking import columns_of
     except ModuleNotFoundError as error:
@@ -183,24 +180,6 @@ def _columns(pipeline: PipelineFile) -> pa.Schema:
         raise
     with said_when_slow("Spark"):
         return columns_of(pipeline)
-
-
-def _untransformed(pipeline: PipelineFile) -> pa.Schema | None:
-    """The columns that events have where nothing transforms them; None where only Spark can tell."""
-    import pyarrow as pa
-
-    from leasehold.formats.columns_text import read_columns
-    from leasehold.hubs.arrow_events import EVENT_SCHEMA
-
-    read = pipeline.transform
-    if read.sql is not None or read.python is not None:
-        return None
-    try:
-        bodies = [] if read.schema is None else [*read_columns(read.schema, "transform.schema")]
-    except ConfigError:  # a nested type
-        return None
-    rescued = [] if read.rescue is None else [pa.field(read.rescue, pa.string())]
-    return pa.schema([*bodies, *rescued, *EVENT_SCHEMA])
 
 
 def _show(parts: Sequence[Part], who: _Who, output: Output, ready: str, facts: dict[str, object]) -> None:

@@ -7,10 +7,10 @@ import click
 from leasehold.backends import masked
 from leasehold.cli.init import check_lasting
 from leasehold.cli.options.waiting import patiently, wait_option
-from leasehold.cli.output import Column, Output, Result, ResultTable, output_option, span
+from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
 from leasehold.errors import UsageError
 from leasehold.leases.key_turns import place_of, whose_place
-from leasehold.printable import counted
+from leasehold.printable import counted, span
 from leasehold.stores.lease_base import LeaseStatus, LeaseStore
 
 

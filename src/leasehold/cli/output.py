@@ -49,18 +49,6 @@ def short(value: object) -> str:
     return shortened(plain(value), _SHOWN)
 
 
-def span(seconds: float) -> str:
-    """A length of time as people read it, in its two largest units: `0.3 s`, `5 m 10 s`, `2 h 3 m`, `6 d 4 h`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours = seconds / 60, seconds / 3600
-    if minutes < 60:
-        return f"{int(minutes)} m {int(seconds % 60)} s"
-    if hours < 24:
-        return f"{int(hours)} h {int(minutes % 60)} m"
-    return f"{int(hours / 24):,} d {int(hours % 24)} h"
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column: its key in JSON, its title in a table, and how a value is written there. `hidden`: in JSON alone."""

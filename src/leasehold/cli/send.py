@@ -20,7 +20,7 @@ from leasehold.cli.output import Column, Output, Result, ResultTable, output_opt
 from leasehold.errors import ConfigError, LeaseholdError, MissingDependency
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
-from leasehold.printable import counted
+from leasehold.printable import counted, span
 
 if TYPE_CHECKING:
     from leasehold.cli.rows.row_file import FileRows, RowFile
@@ -116,7 +116,7 @@ def send(
     output.show(
         Result(
             summary=f"sent {counted(total, 'event')} to {target.url} ({counted(count, 'partition')}) "
-            f"in {seconds:.1f} s, {rate:,} a second",
+            f"in {span(seconds)}, {rate:,} a second",
             facts={
                 "hub": target.url,
                 "partitions": count,

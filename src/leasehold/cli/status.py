@@ -14,11 +14,11 @@ import click
 from leasehold.backends import masked
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, wait_option
-from leasehold.cli.output import Column, JsonOutput, Output, Result, ResultTable, output_option, plain, span
+from leasehold.cli.output import Column, JsonOutput, Output, Result, ResultTable, output_option, plain
 from leasehold.operations.lag_times import GroupTimes, PartitionTimes
 from leasehold.operations.progress import GroupProgress, PartitionProgress
 from leasehold.ownership.starting import reset_said
-from leasehold.printable import counted, excerpt, shortened
+from leasehold.printable import counted, excerpt, shortened, span
 from leasehold.stores.names import LONGEST_NAME
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ TIMEOUT = 5.0
 def _age(seconds: float | None) -> str:
     if seconds is None:
         return "-"
-    return "before the last restart of this machine" if math.isinf(seconds) else f"{seconds:.1f} s"
+    return "before the last restart of this machine" if math.isinf(seconds) else span(seconds)
 
 
 def _unread(seconds: float | None) -> str:

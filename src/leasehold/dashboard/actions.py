@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from leasehold.printable import span
+
 LONGEST = 600.0
 MOST_EVENTS = 200
 LONGEST_REASON = 500
@@ -91,7 +93,7 @@ class Actions:
         try:
             return self._run(action)
         except subprocess.TimeoutExpired:
-            return 504, {"error": f"it was not done after {LONGEST:g} s, and was ended"}
+            return 504, {"error": f"it was not done after {span(LONGEST)}, and was ended"}
         finally:
             self._busy.release()
 

@@ -45,6 +45,7 @@ from leasehold.database.turns import Turns
 from leasehold.environment import file_mode
 from leasehold.errors import LeaseholdError, Verdict
 from leasehold.open_files import files_used_up
+from leasehold.printable import span
 
 LONGEST_WAL = 64 << 20
 """Bytes of a WAL from which a writer waits for readers, to empty it. SQLite's own checkpoints begin at 4 to 16 MB."""
@@ -147,7 +148,7 @@ class DatabaseFile:
         """This thread's turn to write, of those of this process."""
         turns = self._turns.setdefault(os.getpid(), Turns())  # a child's copy of one may be taken for ever
         if not turns.acquire(self._timeout):
-            kept = f"another thread of this process kept it locked for {self._timeout:g} s"
+            kept = f"another thread of this process kept it locked for {span(self._timeout)}"
             raise self._unavailable(f"{self.path}: database is locked ({kept})")
         try:
             yield turns
@@ -417,7 +418,7 @@ def _is_locked(error: Exception) -> bool:
 def _remedy(error: sqlite3.OperationalError, path: Path, timeout: float, create: bool) -> str:
     code = primary_code(error)
     if _is_locked(error):
-        return f"another process kept it locked for {timeout:g} s"
+        return f"another process kept it locked for {span(timeout)}"
     if code == sqlite3.SQLITE_CANTOPEN:
         try:
             path.stat()

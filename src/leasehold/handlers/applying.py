@@ -5,6 +5,7 @@ Owns the form of its rows and of its rejected events, and which columns a handle
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -110,6 +111,21 @@ def check_columns(handler: EntityHandler, schema: pa.Schema, state: pa.Schema) -
             f"{other[0]} is in one of {handler.state.__name__} and state alone",
             "Give both the same names",
         )
+
+
+def require_handler(
+    given: object, field: str = "handler", named: str | None = None, keys: Sequence[str] = ()
+) -> EntityHandler:
+    """What was given, which `entity` has made. Raises `ConfigError` that says how, with the keys if known."""
+    if isinstance(given, EntityHandler):
+        return given
+    shown = json.dumps([*keys]) if keys else "[…]"
+    raise ConfigError(
+        field,
+        named or getattr(given, "__name__", None),
+        f"a handler, and this is a {type(given).__name__}",
+        f"Put @entity(keys={shown}) above the function: from leasehold.handlers import entity",
+    )
 
 
 def states_of(sink: Sink) -> KeepsStates:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
 from leasehold.formats.columns_text import read_columns
-from leasehold.handlers.applying import check_columns
+from leasehold.handlers.applying import check_columns, require_handler
 from leasehold.handlers.calling.limits import check_timeout
 from leasehold.handlers.calling.processes import named
 from leasehold.handlers.contract import EntityHandler
@@ -175,14 +175,8 @@ def _check_keys(file: PipelineFile, *, on_spark: bool) -> None:
 def _handler_at(place: str, file: PipelineFile) -> EntityHandler:
     """The handler that the file names, for the keys that it names."""
     keys = file.sink.keys
-    _, handler = function_at(place, file.folder, "sink.handler", "orders:order")
-    if not isinstance(handler, EntityHandler):
-        raise ConfigError(
-            "sink.handler",
-            place,
-            f"a handler, and this is a {type(handler).__name__}",
-            'Put @entity(keys=["order_id"]) above the function: from leasehold.handlers.contract import entity',
-        )
+    _, found = function_at(place, file.folder, "sink.handler", "orders:order")
+    handler = require_handler(found, "sink.handler", place, keys)
     if handler.keys != keys:
         raise ConfigError(
             "sink.keys",

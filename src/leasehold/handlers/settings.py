@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from leasehold.config import default_where_none
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.exclusive import ExclusiveEntities
@@ -31,6 +32,9 @@ class Bodies:
     _: KW_ONLY
     rescue: str | None = None
     timestamps: str = "exact"
+
+    def __post_init__(self) -> None:
+        default_where_none(self)
 
     def reader(self) -> BodyReader:
         """What reads them. Raises `ConfigError`."""
@@ -55,6 +59,9 @@ class Writes:
     outbox: str | None = None
     schema_evolution: str | None = None
 
+    def __post_init__(self) -> None:
+        default_where_none(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
@@ -75,6 +82,7 @@ class Failures:
     hand_over_timeout: float = 30.0
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         check_policy(self.on_failure)
 
 
@@ -92,6 +100,9 @@ class Spread:
     _: KW_ONLY
     late: str = "apply"
     exclusive: str | LeaseStore | ExclusiveEntities | None = None
+
+    def __post_init__(self) -> None:
+        default_where_none(self)
 
 
 def bodies_of(schema: str | Bodies) -> Bodies:

@@ -42,7 +42,7 @@ from functools import partial
 from leasehold.errors import UsageError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
-from leasehold.handlers.applying import check_columns, check_related, row_batch, states_of, with_fence
+from leasehold.handlers.applying import check_columns, check_related, require_handler, row_batch, states_of, with_fence
 from leasehold.handlers.calling.calls import HandlerCalls
 from leasehold.handlers.calling.raised import hung
 from leasehold.handlers.columns import columns_of
@@ -111,6 +111,7 @@ class HandledTable(TriesParked):
         spread: Spread | None = None,
         runtime: Runtime | None = None,
     ) -> None:
+        require_handler(handler)
         writes, failures, runtime = writes_of(state), failures or Failures(), runtime or Runtime()
         beside = failures.on_failure == "park" and spread is None
         self._handler = handler

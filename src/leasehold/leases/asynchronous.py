@@ -28,6 +28,7 @@ from leasehold.leases import blocking as blocking_leases
 from leasehold.leases import lease as blocking
 from leasehold.leases.taking import Call, Steps, check_wait
 from leasehold.leases.threads import Threads
+from leasehold.printable import span
 from leasehold.stores import LeaseStore
 
 _LOOK = 1.0  # seconds after which who waits looks at the clock again
@@ -202,7 +203,7 @@ class AsyncEntityLeases:
             if not done and running.skip():
                 raise StoreUnavailable(
                     f"{_ASKING} calls of the store that ask for leases are under way, and none has ended for "
-                    f"{patience:.1f} s"
+                    f"{span(patience)}"
                 )
             return await ended
         except asyncio.CancelledError:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from random import Random
 
 from leasehold.clock import Clock, SystemClock
+from leasehold.config import check_given
 from leasehold.errors import LeaseholdError
 from leasehold.leases.keeper import LeaseKeeper
 from leasehold.leases.key_turns import LeaseTurns, Tenures, check_no_place
@@ -66,6 +67,7 @@ class EntityLeases:
     ) -> None:
         holder = f"{socket.gethostname()}/{os.getpid()}" if holder is None else holder
         times = lease_times(duration)
+        check_given("store", store)
         check_keys(scope, [])
         check_owner(holder)
         self._opened = isinstance(store, str)

@@ -33,6 +33,7 @@ from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.leases.lease import GIVEN_UP, OUT_OF_TIME, EntityLease, SessionTrust
 from leasehold.leases.times import LeaseTimes, retry_after
 from leasehold.model import Lease, LeaseSession
+from leasehold.printable import span
 from leasehold.stores.lease_base import ClearsLeases, LeaseStore
 from leasehold.stores.lease_rules import MOST_KEYS, check_keys
 
@@ -145,7 +146,7 @@ class LeaseKeeper:
         _tell(former, _AGAIN)
         if leases and not in_time:
             raise StoreUnavailable(
-                f"the store took {self._times.trust:.1f} s or more to answer: the leases are not trusted any more"
+                f"the store took {span(self._times.trust)} or more to answer: the leases are not trusted any more"
             )
         return won
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from leasehold.clock import Clock, SystemClock
 from leasehold.notices import CycleBegun, CycleEnded, CycleFailed, Notice, Notices, WorkStalled
+from leasehold.printable import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class InstanceHealth:
             first = self._first
         silent = self._clock.monotonic() - at
         if cycle is None and first is not None and silent > first.stall_timeout:
-            return Health(False, False, f"the first dispatch cycle has not ended for {silent:.0f} s")
+            return Health(False, False, f"the first dispatch cycle has not ended for {span(silent)}")
         if cycle is None:
             return Health(True, False, "no dispatch cycle has ended yet" + (f": {error}" if error else ""))
         if hanging:
@@ -97,7 +98,7 @@ class InstanceHealth:
         if cycle.stalled:
             return Health(False, False, "the work has made no progress for the stall timeout")
         if silent > cycle.due_in + cycle.stall_timeout:
-            return Health(False, False, f"no dispatch cycle has ended for {silent:.0f} s")
+            return Health(False, False, f"no dispatch cycle has ended for {span(silent)}")
         if cycle.failed:
             return Health(True, False, f"the last dispatch cycle failed: {error}")
         if not cycle.settled:

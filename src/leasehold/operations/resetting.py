@@ -55,7 +55,7 @@ from leasehold.model import (
     RecordKind,
 )
 from leasehold.operations.progress import GroupProgress, PartitionProgress, group_progress
-from leasehold.printable import excerpt
+from leasehold.printable import excerpt, span
 from leasehold.sinks.base import Watermarked
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.store_choice import Stores
@@ -205,7 +205,7 @@ def _check_unused(progress: GroupProgress, longest: float) -> None:
     if alive := [excerpt(instance.owner_id) for instance in progress.instances]:
         raise UsageError(
             f"the group is in use by {', '.join(alive)}: a reset under a running instance would be undone by it. Stop "
-            f"every instance; one that was killed counts as running for {longest:g} s"
+            f"every instance; one that was killed counts as running for {span(longest)}"
         )
 
 

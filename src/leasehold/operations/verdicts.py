@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 
+from leasehold.printable import span
+
 
 class Standing(IntEnum):
     """How a partition, or a group, is getting on."""
@@ -97,10 +99,10 @@ def judged(
         return Judgement(Standing.STOPPED, f"{_nobody(owner, last.unheld)}, and {last.unread} events are unread")
     caught_up = max((look.at for look in looks if not look.unread), default=None)
     if caught_up is not None:
-        return Judgement(Standing.OK, f"nothing was unread {last.at - caught_up:.0f} s ago")
+        return Judgement(Standing.OK, f"nothing was unread {span(last.at - caught_up)} ago")
     seen = last.at - looks[0].at
     if seen < window:
-        return Judgement(Standing.UNKNOWN, f"watched for {seen:.0f} s, and it takes {window:.0f} s to tell")
+        return Judgement(Standing.UNKNOWN, f"watched for {span(seen)}, and it takes {span(window)} to tell")
     return _over_the_window(looks, seen)
 
 
@@ -109,19 +111,19 @@ def _over_the_window(looks: Sequence[Look], seen: float) -> Judgement:
     first, last = looks[0], looks[-1]
     if first.place == last.place:
         if any(look.held for look in looks):
-            return Judgement(Standing.STALLED, f"no event was done in {seen:.0f} s, and {last.unread} are unread")
-        return Judgement(Standing.STOPPED, f"nobody has held it for {seen:.0f} s, and {last.unread} events are unread")
+            return Judgement(Standing.STALLED, f"no event was done in {span(seen)}, and {last.unread} are unread")
+        return Judgement(Standing.STOPPED, f"nobody has held it for {span(seen)}, and {last.unread} events are unread")
     shrank = any(later.unread < earlier.unread for earlier, later in pairwise(looks))
     if last.unread > first.unread and not shrank:
         grown = last.unread - first.unread
-        return Judgement(Standing.LAGGING, f"{grown} more events are unread than {seen:.0f} s ago, and never fewer")
-    return Judgement(Standing.OK, f"{last.place - first.place} numbers further than {seen:.0f} s ago")
+        return Judgement(Standing.LAGGING, f"{grown} more events are unread than {span(seen)} ago, and never fewer")
+    return Judgement(Standing.OK, f"{last.place - first.place} numbers further than {span(seen)} ago")
 
 
 def _nobody(owner: str, unheld: float) -> str:
     if math.isinf(unheld):
         return f"{owner} held it before the last restart of the store's clock" if owner else "nobody has ever held it"
-    return f"{owner} expired {unheld:.0f} s ago" if owner else f"nobody has held it for {unheld:.0f} s"
+    return f"{owner} expired {span(unheld)} ago" if owner else f"nobody has held it for {span(unheld)}"
 
 
 def worst(verdicts: Iterable[Standing]) -> Standing:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,13 +20,22 @@ from py4j.protocol import Py4JError
 
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import EVENT_COLUMNS
-from leasehold.operations.checking import DRIVER, TASK, Finding, asked, look_at_hub, look_at_store
+from leasehold.operations.checking import (
+    DRIVER,
+    TASK,
+    Finding,
+    HubSeen,
+    asked,
+    look_at_hub,
+    look_at_store,
+    not_looked_at,
+)
+from leasehold.operations.checking_table import look_at_columns
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.content import kind_of_order
-from leasehold.sinks.rules.remembered_order import unordered_rows
 from leasehold.spark.given_events import frame_of, read_bodies
 from leasehold.spark.kept_events import with_levels
 from leasehold.spark.plan.batch_transform import BatchTransform
@@ -39,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
+NO_URLS: Mapping[str, str] = MappingProxyType({})
 _SCHEMA = "part STRING, place STRING, ok BOOLEAN, said STRING, remedy STRING"
 
 
@@ -48,13 +59,13 @@ def look_with_spark(
     timeout: float,
     spark_timeout: float,
     sample: int,
-    barred: Collection[str] = (),
+    barred: Mapping[str, str] = NO_URLS,
     spark: SparkSession | None = None,
 ) -> list[Finding]:
     """All that Spark is needed for. `timeout` seconds for hub and stores, `spark_timeout` for each job of Spark.
 
-    `sample` events of each partition are tried. What is at URLs that are `barred` is not asked. Without `spark` a
-    session is opened as for a run, and ended.
+    `sample` events of each partition are tried. What is at URLs that are `barred`, each with the part that says why,
+    is not asked. Without `spark` a session is opened as for a run, and ended.
     """
     own = spark is None
     if spark is None:
@@ -73,8 +84,12 @@ def look_with_spark(
             ("transform", DRIVER, partial(_transform_and_table, spark, file, barred), spark_timeout),
             ("sample", DRIVER, partial(_sample, spark, file, sample), spark_timeout),
         ]
+        if file.hub_url in barred:
+            looks.pop()
         for part, place, look, longest in looks:
             found += asked(part, place, partial(_explained, look), longest)
+        if file.hub_url in barred:
+            found.append(not_looked_at("sample", DRIVER, barred[file.hub_url]))
     finally:
         if own:
             with suppress(Py4JError, ConnectionError):
@@ -114,7 +129,9 @@ def _versions(spark: SparkSession) -> Iterator[Finding]:
     yield Finding("spark", DRIVER, True, said)
 
 
-def _from_a_task(spark: SparkSession, file: PipelineFile, timeout: float, barred: Collection[str]) -> Iterator[Finding]:
+def _from_a_task(
+    spark: SparkSession, file: PipelineFile, timeout: float, barred: Mapping[str, str]
+) -> Iterator[Finding]:
     hub, group = file.hub_url, file.source.consumer_group
     stores = [(part, url) for part, url in stores_of(file).items() if url is not None and url not in barred]
     here = ".".join(map(str, sys.version_info[:2]))
@@ -125,10 +142,13 @@ def _from_a_task(spark: SparkSession, file: PipelineFile, timeout: float, barred
         python = ".".join(map(str, sys.version_info[:2]))
         found = [
             Finding("task", TASK, python == here, f"its Python is {python}", f"Let the workers have Python {here}"),
-            *asked("hub", TASK, partial(look_at_hub, hub, TASK), timeout),
         ]
+        seen: list[HubSeen] = []
+        if hub not in barred:
+            found += asked("hub", TASK, partial(look_at_hub, hub, TASK, group, seen.append), timeout)
         for part, url in stores:
-            found += asked(part, TASK, partial(look_at_store, part, url, TASK, hub, group, timeout=timeout), timeout)
+            known = seen[0] if seen else None
+            found += asked(part, TASK, partial(look_at_store, part, url, TASK, known, timeout=timeout), timeout)
         rows = [[one.part, one.place, one.ok, one.said, one.remedy] for one in found]
         types = [pa.string(), pa.string(), pa.bool_(), pa.string(), pa.string()]
         columns = [pa.array(column, type_) for column, type_ in zip(zip(*rows, strict=True), types, strict=True)]
@@ -143,7 +163,7 @@ def stores_of(file: PipelineFile) -> dict[str, str | None]:
     return {"ownership store": file.ownership_url, "checkpoint store": file.checkpoint_url}
 
 
-def _transform_and_table(spark: SparkSession, file: PipelineFile, barred: Collection[str]) -> Iterator[Finding]:
+def _transform_and_table(spark: SparkSession, file: PipelineFile, barred: Mapping[str, str]) -> Iterator[Finding]:
     transform = BatchTransform(file, spark)
     transformed = transform.dry_run()
     yield Finding("transform", DRIVER, True, f"it gives the columns {', '.join(transformed.columns)}")
@@ -155,18 +175,9 @@ def _transform_and_table(spark: SparkSession, file: PipelineFile, barred: Collec
     batch = table.evaluate(table.prepare(no_rows(spark, transformed.schema)))
     kind_of_order(batch)
     if file.sink_url in barred:
+        yield not_looked_at("table", DRIVER, barred[file.sink_url])
         return
-    if (compared := sink.compare(batch.rows.schema)) is not None:
-        said = (
-            "these columns fit the table"
-            if compared.there
-            else f"the table {sink.spec.called} can be made of these columns"
-        )
-        yield Finding("table", DRIVER, True, said)
-        if compared.added:
-            yield Finding("table", DRIVER, True, f"the first start adds the columns {', '.join(compared.added)}")
-        if compared.uncounted:
-            yield Finding("table", DRIVER, True, unordered_rows(sink.spec, compared.uncounted))
+    yield from look_at_columns(sink, batch.rows.schema, file)
     _close(sink)
 
 

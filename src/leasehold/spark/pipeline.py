@@ -127,7 +127,7 @@ class PipelineRun:
             elif isinstance(error, Py4JJavaError | PySparkException):
                 raise
             else:  # no answer, or half of one
-                raise PipelineFailed(str(SparkEnded())) from error
+                raise PipelineFailed(f"this instance gives up: {SparkEnded()}") from error
         return self._progress()
 
     def _run_on_spark(self, java: JavaStart, stop: threading.Event) -> None:

@@ -7,6 +7,7 @@ told what it waits for.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from leasehold.waiting import COMMAND, sentence, when_there
 
 SILENT = 2.0
 """Seconds for which a command waits without a word."""
+
+_OF_A_FILE = re.compile(r"\b(log|sqlite):///")
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -56,12 +59,15 @@ def patiently(ask: Callable[[], T], wait: float, what: str = "the hub and the st
 
 @contextmanager
 def said_when_slow(what: str) -> Iterator[Callable[[], None]]:
-    """Say once, on stderr, that an answer of `what` is waited for, if the block takes longer than `SILENT` seconds.
+    """Say once, on stderr, what is waited for, if the block takes longer than `SILENT` seconds: a server or a file.
 
+    `what` has the URL, where it is one; a file gives no answer: another process locks it, or its disk is slow.
     Not any more once what the block is given has been called.
     """
     remark = remark_from_any_thread()
-    timer = threading.Timer(SILENT, remark, [f"waiting for an answer of {what}"])
+    is_file = _OF_A_FILE.search(what)
+    said = f"waiting for {what}: the file is locked or slow" if is_file else f"waiting for an answer of {what}"
+    timer = threading.Timer(SILENT, remark, [said])
     timer.daemon = True
     timer.start()
     try:

@@ -43,6 +43,7 @@ from leasehold.database.postgres.session_settings import ENCODING, read_only_by,
 from leasehold.database.postgres.troubles import in_a_function, is_denied, is_full, passes, remedy_of, verdict_on
 from leasehold.environment import secret_from
 from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable, Verdict
+from leasehold.printable import span
 from leasehold.server_urls import bad_url, check_server_url
 from leasehold.waiting import readable
 
@@ -189,7 +190,7 @@ class Connections:
             return until_done(once, lambda error: isinstance(error, RolledBack), deadline=last, pauses=_PAUSES)
         except RolledBack as rolled_back:
             raise self._errors.unavailable(
-                f"{self.shown}: the server rolled back for others' sake until {self.timeout:g} s had passed "
+                f"{self.shown}: the server rolled back for others' sake until {span(self.timeout)} had passed "
                 f"({rolled_back})"
             ) from rolled_back.__cause__
 
@@ -231,7 +232,7 @@ class Connections:
         if not mine.slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise self._errors.unavailable(
                 f"{self.shown}: other threads of this process used all {MOST_CONNECTIONS} connections for "
-                f"{self.timeout:g} s"
+                f"{span(self.timeout)}"
             )
         try:
             connection = self._idle(mine) or self._open(deadline)
@@ -315,13 +316,13 @@ class Connections:
             yield
         except _DeadlineMissed:
             raise self._errors.unavailable(
-                f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?)"
+                f"{self.shown}: no answer within {span(self.timeout)} (is the server running and reachable?)"
             ) from None
         except ROLLED_BACK as error:
             raise RolledBack(_first_line(error)) from error
         except psycopg.errors.QueryCanceled as error:
             raise self._errors.unavailable(
-                f"{self.shown}: the server gave up after {self.timeout:g} s ({_first_line(error)})"
+                f"{self.shown}: the server gave up after {span(self.timeout)} ({_first_line(error)})"
             ) from error
         except psycopg.Error as error:
             raise self._meaning(error) from error

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import traceback
 
+from leasehold.printable import span
+
 TIMEOUT = "HandlerTimeout"
 DIED = "HandlerDied"
 _LONGEST_ERROR = 1_000
@@ -46,7 +48,7 @@ class GoesOn(NotCalled):
 
 def timed_out(seconds: float, traced: str = "") -> RaisedElsewhere:
     """What is kept of a call that was ended after this many seconds, and where it was then."""
-    return RaisedElsewhere(TIMEOUT, f"{TIMEOUT}: no answer within {seconds:g} s", text(traced), None)
+    return RaisedElsewhere(TIMEOUT, f"{TIMEOUT}: no answer within {span(seconds)}", text(traced), None)
 
 
 def died(how: str, traced: str = "") -> RaisedElsewhere:

@@ -25,10 +25,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from leasehold.backoff import Backoff
-from leasehold.config import check_number, check_seconds
+from leasehold.config import check_number, check_seconds, default_where_none
 from leasehold.errors import ConfigError
 from leasehold.handlers.calling.raised import RaisedElsewhere, described
 from leasehold.handlers.contract import Held, Key, Retry
+from leasehold.printable import span
 from leasehold.sinks.rules.parking import ParkedEvent
 
 ALIKE = 10
@@ -50,11 +51,14 @@ class Retries:
     longest: float = 300.0
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         check_number("deliveries", self.deliveries, least=1, remedy="10 is the default")
         for name in ("first", "longest"):
             check_seconds(name, getattr(self, name))
         if self.longest < self.first:
-            raise ConfigError("longest", self.longest, f"no shorter than first ({self.first:g} s)", "300 s by default")
+            raise ConfigError(
+                "longest", self.longest, f"no shorter than first ({span(self.first)})", "300 s by default"
+            )
 
     def pause(self, tries: int, draw: float) -> float:
         """Seconds until the next try after this many, at least 1; `draw` is between 0 and 1: rule 2."""

@@ -33,6 +33,7 @@ from leasehold.hubs.event_hubs.decoding import decode
 from leasehold.hubs.event_hubs.events import Message, number_of
 from leasehold.hubs.event_hubs.read_ahead import ReadAhead
 from leasehold.hubs.event_hubs.url import EventHubAddress, without_secrets
+from leasehold.printable import span
 
 _BATCHES, _BATCH_EVENTS = 2, 300
 _GLANCE = 0.2
@@ -155,7 +156,7 @@ class Receiver:
                 got = self._news.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 raise HubUnavailable(
-                    f"{self._address.url} has sent no event of partition {self._partition} for {patience:g} s, "
+                    f"{self._address.url} has sent no event of partition {self._partition} for {span(patience)}, "
                     "although there are more. Try again"
                 ) from None
             if isinstance(got, BaseException):

@@ -42,6 +42,7 @@ from leasehold.errors import EndWentBack, HubUnavailable, LeaseholdError
 from leasehold.hubs.kafka.clients import READING, Client
 from leasehold.hubs.kafka.consumers import MAX_CONSUMERS, ConsumedPartition, Consumers
 from leasehold.hubs.kafka.options import KafkaSettings
+from leasehold.printable import span
 
 MAX_IDLE_SECONDS = 120.0
 _BATCH_BYTES = 64 << 20
@@ -182,7 +183,7 @@ class PartitionReader:
                 )
             if self._seen > before:  # what came before the place that is gone is given out first
                 return True
-        raise self._failure(None, f"{self._doing()} (nothing came for {waited:.1f} s)")
+        raise self._failure(None, f"{self._doing()} (nothing came for {span(waited)})")
 
     def _note(self, arrived: list[Message]) -> bool:
         """Keep the messages among what has come. Returns whether the consumer says that its place is gone."""

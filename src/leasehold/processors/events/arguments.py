@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leasehold.config import OwnershipSettings
+from leasehold.config import OwnershipSettings, check_given
 from leasehold.errors import ConfigError
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import ConsumerGroup
@@ -91,6 +91,7 @@ def stores_of(stores: Stores, timeout: float, share: FixedShare | None) -> tuple
     def opened(store: Any) -> Any:
         return open_store(store, timeout=timeout) if isinstance(store, str) else store
 
+    check_given("stores", stores)
     if not isinstance(stores, tuple):
         store = opened(stores)
         return (store, store) if share is None else (share, WatchedCheckpoints(store, share))

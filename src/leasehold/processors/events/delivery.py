@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 from leasehold.backoff import Backoff
-from leasehold.config import check_number, check_seconds
+from leasehold.config import check_number, check_seconds, default_where_none
 from leasehold.errors import ConfigError
 from leasehold.hubs.chunks import EventChunk
 from leasehold.model import EARLIEST, Event
+from leasehold.printable import span
 from leasehold.processors.events.checkpointer import CheckpointPolicy
 from leasehold.processors.events.positions import Start
 from leasehold.waiting import INSTANCE
@@ -62,6 +63,7 @@ class DeliverySettings:
     patience: float = INSTANCE
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         for name in ("max_batch", "prefetch", "attempts"):
             check_number(name, getattr(self, name), least=1)
         for name in ("poll_interval", "restart_backoff", "longest_backoff"):
@@ -78,7 +80,7 @@ class DeliverySettings:
             raise ConfigError(
                 "longest_backoff",
                 self.longest_backoff,
-                f"no shorter than restart_backoff ({self.restart_backoff:g} s)",
+                f"no shorter than restart_backoff ({span(self.restart_backoff)})",
                 "30 s is the default",
             )
 

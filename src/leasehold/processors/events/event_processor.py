@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 
-from leasehold.config import OwnershipSettings
+from leasehold.config import OwnershipSettings, check_given
 from leasehold.errors import LeaseholdError, UsageError
 from leasehold.hubs import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership
@@ -104,14 +104,15 @@ class EventProcessor:
         stores: Stores,
         on_events: OnEvents | Handlers | BringsHandlers | None = None,
         *,
-        consumer_group: str = "$Default",
-        name: str = "",
+        consumer_group: str | None = "$Default",
+        name: str | None = "",
         ownership: OwnershipSettings | FixedPartitions | None = None,
         delivery: DeliverySettings | None = None,
-        pipeline: str = "",
+        pipeline: str | None = "",
         table: KnowsWatermarks | None = None,
         runtime: Runtime | None = None,
     ) -> None:
+        check_given("hub", hub)
         handlers = handlers_of(on_events)
         self._handlers = handlers if handlers.take_events else None
         self._delivery = delivery = delivery or DeliverySettings()
@@ -124,7 +125,7 @@ class EventProcessor:
         kept = keeps_checkpoints(self._checkpoints, table)
         policy = policy_of(delivery.checkpoint, pulls=self._handlers is None, kept=kept)
         self._table, self._patience = table, delivery.patience
-        self._hub, self._group = self._found(hub, consumer_group)
+        self._hub, self._group = self._found(hub, "$Default" if consumer_group is None else consumer_group)
         self._opened = self._hub if isinstance(hub, str) else None
         left = None if self._share is None else self._share.left
         self._manager = PartitionManager(
@@ -136,7 +137,7 @@ class EventProcessor:
             settings=self._settings,
             positions=positions,
             runtime=runtime,
-            purpose=Purpose(pipeline=pipeline, table=table, share=left, reads_here=True),
+            purpose=Purpose(pipeline=pipeline or "", table=table, share=left, reads_here=True),
         )
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
         self._watch = HubWatch(self._hub, delivery, self._errors.report)

@@ -22,6 +22,7 @@ from leasehold.errors import LeaseholdError, verdict_of
 from leasehold.logs import about
 from leasehold.notices import Notice, WorkStalled
 from leasehold.ownership.holds import Hold
+from leasehold.printable import span
 from leasehold.processors.events.cancelling import Cancellation, is_cancelled
 from leasehold.processors.events.handlers import Handlers
 from leasehold.processors.events.partition_client import PartitionClient
@@ -275,8 +276,8 @@ class Oversight:
         if not self._hangs(work):
             return
         hung = TimeoutError(
-            f"the work on partition {work.partition} has not gone on for {work.idle:.1f} s (stall_timeout is "
-            f"{self._stall_timeout:g} s): the partition is given up, and what is still written for it must be fenced "
+            f"the work on partition {work.partition} has not gone on for {span(work.idle)} (stall_timeout is "
+            f"{span(self._stall_timeout)}): the partition is given up, and what is still written for it must be fenced "
             "by its owner level. This instance claims no partition until that work returns: if it hangs for good, kill "
             "the process, and give the call a time-out. If a handler may take so long, raise stall_timeout"
         )

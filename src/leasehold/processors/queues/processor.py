@@ -36,6 +36,7 @@ from urllib.parse import parse_qs, urlsplit
 from leasehold.counts import APART, EVENTS, ROWS, Counts
 from leasehold.errors import ConfigError, LeaseholdError, UsageError, is_waited_out
 from leasehold.formats.columns_text import read_columns
+from leasehold.handlers.applying import require_handler
 from leasehold.handlers.contract import EntityHandler
 from leasehold.handlers.settings import Bodies, bodies_of
 from leasehold.leases import EntityLeases
@@ -115,6 +116,7 @@ class QueueProcessor:
         delivery: QueueDelivery | None = None,
         runtime: Runtime | None = None,
     ) -> None:
+        require_handler(handler)
         settings, runtime = delivery or QueueDelivery(), runtime or Runtime()
         sessions = parse_qs(urlsplit(url).query).get("sessions") == ["true"]
         if sessions:

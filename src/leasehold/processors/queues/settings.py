@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from leasehold.backoff import Backoff
-from leasehold.config import check_number
+from leasehold.config import check_number, default_where_none
 from leasehold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class QueueDelivery:
     deduplicate_for: float = REMEMBER
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         if self.busy not in tuple(BusyPolicy):
             raise ConfigError("busy", self.busy, f"one of {', '.join(BusyPolicy)}", "wait is the default")
         object.__setattr__(self, "busy", BusyPolicy(self.busy))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from leasehold.config import check_number
+from leasehold.config import check_number, default_where_none
 from leasehold.counts import NONE, Counts
 from leasehold.errors import ConfigError
 from leasehold.sinks.rules.again import RetryResult
@@ -78,6 +78,7 @@ class TableSpec:
     on_two_partitions: str = STOP
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         for setting, value in (("table", self.name), ("pipeline", self.pipeline)):
             _check_name(setting, value)
         if self.schema is None:

@@ -31,6 +31,7 @@ from leasehold.logs import at
 from leasehold.model import EventRange
 from leasehold.notices import BatchRetried, Notices
 from leasehold.ownership.starting import KnowsWatermarks
+from leasehold.printable import span
 from leasehold.spark.loop.between import Between
 from leasehold.spark.loop.binding import Binding
 from leasehold.spark.loop.evaluation import Evaluated
@@ -246,7 +247,7 @@ class Engine:
     def pause(self, message: str) -> None:
         """Wait after a failure, the longer the more of them there were. What is held stays held."""
         pause = pause_before_retry(self.counts.in_a_row, self._rng.random())
-        self.report(f"{message} - trying again in {pause:.1f} s")
+        self.report(f"{message} - trying again in {span(pause)}")
         deadline = self.now() + pause
         while (left := deadline - self.now()) > 0 and not self.stop.wait(min(left, 1.0)):
             self.feed.record()  # and what others ask for is handed over

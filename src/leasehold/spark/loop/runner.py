@@ -30,6 +30,7 @@ from leasehold.errors import LeaseholdError, Verdict
 from leasehold.logs import about
 from leasehold.model import EventRange
 from leasehold.notices import BatchDone
+from leasehold.printable import span
 from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark.loop.engine import ATTEMPTS, BatchFailed, Engine, Planned, say_rejected
 from leasehold.spark.loop.evaluation import Evaluated
@@ -135,7 +136,7 @@ class BatchRunner:
                     self._engine.share,
                 )
                 raise BatchFailed(
-                    f"a batch has made no progress for {watch.elapsed(ahead.watched):.0f} s and does not end when its "
+                    f"a batch has made no progress for {span(watch.elapsed(ahead.watched))} and does not end when its "
                     f"jobs are cancelled: code of the transform hangs in the driver ({describe(ahead.ranges)}). This "
                     "instance ends"
                 )

@@ -86,13 +86,15 @@ _SETTINGS = {field.name for field in fields(OwnershipSettings)}
 _ANY_CASE = {name.lower(): name for name in OPTIONS}
 
 
-def parse_options(options: Mapping[str, str]) -> SourceOptions:
+def parse_options(options: Mapping[str, str | None]) -> SourceOptions:
     """Read the options of a source. Raises `ConfigError` that names the option, its value and what is allowed.
 
     `path`, which Spark makes of what `load` is given, is another name of `hub`.
     """
     given: dict[str, Any] = {}
     for key, value in options.items():
+        if value is None:
+            continue  # not given, as for every setting
         name = "path" if key.lower() == "path" else _ANY_CASE.get(key.lower(), key)
         setting = find("hub" if name == "path" else name, OPTIONS, "an option", value)
         if setting.name == "hub" in given:

@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from leasehold.errors import ConfigError
+from leasehold.printable import span
 
 OLDEST = 17
 """The oldest major version of Java that Spark is run on here; Spark 4 runs on none before."""
@@ -130,7 +131,7 @@ def _fit(
             [str(java), "-version"], capture_output=True, text=True, errors="replace", timeout=_PATIENCE, env=environ
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"no answer in {_PATIENCE:g} s"
+        reason = error.strerror if isinstance(error, OSError) else f"no answer in {span(_PATIENCE)}"
         looked_at.append(f"{what} does not start ({reason})")
         return None
     version = parse_version(ran.stderr) or parse_version(ran.stdout)

@@ -29,6 +29,7 @@ from leasehold.combinations import is_mixed
 from leasehold.errors import LeaseholdError
 from leasehold.model import PartitionProperties
 from leasehold.notices import BatchDone, EventsLost
+from leasehold.printable import span
 from leasehold.spark.plan.offsets import Plan, Plannable, ReadRange, Weights, data_loss, next_waited, plan
 from leasehold.spark.plan.options import SourceOptions
 from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
@@ -248,7 +249,7 @@ class LiveStream:
     def _give_up(self, ranges: Sequence[ReadRange]) -> None:
         """The batch at hand hangs: say so, and let its partitions go with that on record, so that they are suspects."""
         said = ", ".join(f"partition {one.partition} [{one.start}, {one.end})" for one in ranges)
-        error = f"no progress for the stall timeout ({self._options.settings.stall_timeout:g} s): {said}"
+        error = f"no progress for the stall timeout ({span(self._options.settings.stall_timeout)}): {said}"
         logger.error(
             "%s. A transform or the function of foreachBatch hangs, or has ended its thread by sys.exit", error
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leasehold.config import check_number, parse_duration
+from leasehold.config import check_number, default_where_none, parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import ConsumerGroup
 from leasehold.sinks.rules.table_spec import check_deduplication
@@ -52,6 +52,7 @@ class RowRules:
     on_two_partitions: str = "stop"
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         for name, expression in self.expressions().items():
             if not expression.strip():
                 raise ConfigError(name, expression, "a Spark SQL expression", "Leave it out if there is none")
@@ -96,6 +97,7 @@ class Writing:
     timeout: float = 10.0
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         rule = "a number of seconds above zero"
         check_number("timeout", self.timeout, above=0, rule=rule, remedy="10 is the default")
 
@@ -116,6 +118,7 @@ class OwnershipRecords:
     group: ConsumerGroup
 
     def __post_init__(self) -> None:
+        default_where_none(self)
         missing = [name for name in ("store", "group") if getattr(self, name) is None]
         if missing:
             raise ConfigError(

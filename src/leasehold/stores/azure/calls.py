@@ -31,6 +31,7 @@ from requests.adapters import HTTPAdapter
 
 from leasehold.config import check_number
 from leasehold.errors import LeaseholdError, StoreError, StoreUnavailable
+from leasehold.printable import span
 
 WORKERS = 16
 """How many requests of one store are under way at once."""
@@ -113,7 +114,7 @@ class Calls:
                 outcomes.append(future.result(timeout=max(0.0, deadline.left())))
             except NotDone:
                 future.cancel()
-                outcomes.append(StoreUnavailable(f"{self.where}: no answer within {self._timeout:g} s"))
+                outcomes.append(StoreUnavailable(f"{self.where}: no answer within {span(self._timeout)}"))
             except LeaseholdError as error:
                 outcomes.append(error)
         return outcomes

@@ -39,7 +39,7 @@ from leasehold.backends import masked, say_unverified, unknown_option
 from leasehold.environment import secret_from
 from leasehold.errors import ConfigError, StoreError, StoreUnavailable, Verdict
 from leasehold.model import ConsumerGroup
-from leasehold.printable import shortened
+from leasehold.printable import shortened, span
 from leasehold.server_urls import bad_url, check_server_url
 from leasehold.stored_formats import refusal
 from leasehold.stores.base import SchemaChange
@@ -309,7 +309,7 @@ class RedisServer:
             ) from error
         except exceptions.TimeoutError as error:
             raise StoreUnavailable(
-                f"{self.shown}: no answer within {self.timeout:g} s (is the server running and reachable?)"
+                f"{self.shown}: no answer within {span(self.timeout)} (is the server running and reachable?)"
             ) from error
         except _AWAY as error:
             raise StoreUnavailable(f"{self.shown}: {error}") from error
