@@ -9,7 +9,16 @@ CANDIDATES = $(if $(PYTHON),'$(PYTHON)',python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
 PEERS := tests/peers tests/versions
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Install what $(1) names. It shows what is large and how many packages come, and where pip fails the end of its log.
+define install
+@{ $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check $(1) 2>&1 || echo 'pip failed'; } \
+| tee .venv/pip.log | while IFS= read -r line; do case "$$line" in \
+  *'Downloading '*'('[0-9][0-9][0-9]*' MB)') echo "  downloading $${line#*Downloading }" ;; \
+  'Installing collected packages:'*) set -- $$line; echo "  installing $$(($$# - 3)) packages" ;; \
+  'pip failed') tail -n 20 .venv/pip.log >&2; exit 1 ;; \
+esac; done
+endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -82,8 +91,8 @@ cover: .venv/.ready ## branch coverage of both packages, with the processes that
 bench: .venv/.dev ## measure, and print a table of ratios with the machine named
 	@$(BIN)/python bench/run.py $(ARGS)
 
-docs: .venv/.dev ## build the documentation as a site, with search, into build/site
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
+docs: .venv/.docs ## install what it takes, and build the documentation as a site, with search, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 	@echo 'built: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site, and open http://127.0.0.1:8000/'
 
 dist: .venv/.dev ## build wheels and source distributions, of Leasehold and its test kit, into dist/, and check them as an index does
@@ -113,8 +122,8 @@ clean: ## remove what these targets made, .venv included
 
 .venv/.dev: .venv/.made pyproject.toml testkit/pyproject.toml
 	@echo 'installing leasehold[dev] and leasehold-testkit (a few minutes the first time)'
-	@$(PIP) -e '.[dev]' -e ./testkit
-	@touch $@ .venv/.demo
+	$(call install,-e '.[dev]' -e ./testkit)
+	@touch $@ .venv/.demo .venv/.docs
 
 .venv/.ready: .venv/.dev tests/class_archive.py tests/ready.py
 	@$(BIN)/python -m tests.ready
@@ -122,5 +131,10 @@ clean: ## remove what these targets made, .venv included
 
 .venv/.demo: .venv/.made pyproject.toml
 	@echo 'installing leasehold[demo] (a few minutes the first time)'
-	@$(PIP) -e '.[demo]'
+	$(call install,-e '.[demo]')
+	@touch $@
+
+.venv/.docs: .venv/.made pyproject.toml testkit/pyproject.toml
+	@echo 'installing leasehold[docs] and leasehold-testkit (half a minute the first time)'
+	$(call install,-e '.[docs]' -e ./testkit)
 	@touch $@
