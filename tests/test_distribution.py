@@ -10,7 +10,7 @@ import pytest
 
 from leasehold.cli.app import COMMANDS
 from tests.repository import ROOT
-from tests.tutorial import LAST_QUICK, blocks, run
+from tests.tutorial import FILES, LAST_QUICK, blocks, run
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -53,7 +53,7 @@ def test_the_wheel_alone_explains_its_commands(programs: Path, tmp_path: Path) -
 
 
 def test_the_wheel_alone_makes_a_table_of_a_file(programs: Path, tmp_path: Path) -> None:
-    run([block for block in blocks() if block.section <= LAST_QUICK], tmp_path, programs)
+    run([block for block in blocks(FILES) if block.section <= LAST_QUICK], tmp_path, programs)
 
 
 def test_the_wheel_of_the_test_kit_adds_its_commands(built: Path, tmp_path: Path) -> None:
