@@ -68,6 +68,13 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_installs_is_in_the_checkout(page: Path) -> None:
+    """Leasehold is on no package index; what a release does is in CONTRIBUTING."""
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert page.name == "CONTRIBUTING.md" or re.findall(r"pip install (?:-\S+ )*'?leasehold", text) == []
+
+
 def test_there_are_few_pages() -> None:
     """A page more has to take the place of another one: the reference, the decisions and the tutorials apart."""
     assert len([page for page in (ROOT / "docs").glob("*.md") if not page.stem.startswith("tutorial")]) <= 18
