@@ -11,9 +11,19 @@ PEERS := tests/peers tests/versions
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
 # PySpark comes as source: a wheel of 450 MB is built of it, and deflating what is packed already takes half a minute.
 BUILDS := $(CURDIR)/.venv/builds.cfg
-PIP := DIST_EXTRA_CONFIG='$(BUILDS)' $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# pip compiles on one core what it has installed; a few files that are templates or of another Python do not compile.
-COMPILED := $(BIN)/python -m compileall -q -j 0 $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') > /dev/null 2>&1 || true
+
+# Install what $(1) names. It shows what is large and how many packages come, and where pip fails the end of its log.
+# pip would compile on one core; a few files do not compile, since they are templates or of another Python.
+define install
+@{ DIST_EXTRA_CONFIG='$(BUILDS)' $(BIN)/python -m pip install --no-compile --progress-bar off --disable-pip-version-check \
+  $(1) 2>&1 || echo 'pip failed'; } \
+| tee .venv/pip.log | while IFS= read -r line; do case "$$line" in \
+  *'Downloading '*'('[0-9][0-9][0-9]*' MB)') echo "  downloading $${line#*Downloading }" ;; \
+  'Installing collected packages:'*) set -- $$line; echo "  installing $$(($$# - 3)) packages" ;; \
+  'pip failed') tail -n 20 .venv/pip.log >&2; exit 1 ;; \
+esac; done
+@$(BIN)/python -m compileall -q -j 0 .venv/lib > /dev/null 2>&1 || true
+endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -86,8 +96,8 @@ cover: .venv/.ready ## branch coverage of both packages, with the processes that
 bench: .venv/.dev ## measure, and print a table of ratios with the machine named
 	@$(BIN)/python bench/run.py $(ARGS)
 
-docs: .venv/.dev ## build the documentation as a site, with search, into build/site
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
+docs: .venv/.docs ## install what it takes, and build the documentation as a site, with search, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 	@echo 'built: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site, and open http://127.0.0.1:8000/'
 
 dist: .venv/.dev ## build wheels and source distributions, of Leasehold and its test kit, into dist/, and check them as an index does
@@ -118,9 +128,8 @@ clean: ## remove what these targets made, .venv included
 
 .venv/.dev: .venv/.made pyproject.toml testkit/pyproject.toml
 	@echo 'installing leasehold[dev] and leasehold-testkit (a few minutes the first time)'
-	@$(PIP) --no-compile -e '.[dev]' -e ./testkit
-	@$(COMPILED)
-	@touch $@ .venv/.demo
+	$(call install,-e '.[dev]' -e ./testkit)
+	@touch $@ .venv/.demo .venv/.docs
 
 .venv/.ready: .venv/.dev tests/class_archive.py tests/ready.py
 	@$(BIN)/python -m tests.ready
@@ -128,5 +137,10 @@ clean: ## remove what these targets made, .venv included
 
 .venv/.demo: .venv/.made pyproject.toml
 	@echo 'installing leasehold[demo] (a few minutes the first time)'
-	@$(PIP) -e '.[demo]'
+	$(call install,-e '.[demo]')
+	@touch $@
+
+.venv/.docs: .venv/.made pyproject.toml testkit/pyproject.toml
+	@echo 'installing leasehold[docs] and leasehold-testkit (half a minute the first time)'
+	$(call install,-e '.[docs]' -e ./testkit)
 	@touch $@

@@ -4,7 +4,7 @@
     export LEASEHOLD_SERVICE_BUS_CONNECTION_STRING='…'   # as the first command prints it
     python examples/queue_processor.py servicebus://127.0.0.1:5672/orders FOLDER
 
-`leasehold serve` is in the test kit: `pip install leasehold-testkit`. FOLDER gets the table and the leases. The program
+`leasehold serve` is in the test kit: `pip install . ./testkit`. FOLDER gets the table and the leases. The program
 sends a hundred messages, some of them twice, works until all are done, and prints the totals. Each processor would
 usually be a process of its own, with `processor.run()`; the code is the same.
 """

@@ -1,4 +1,4 @@
-"""The tutorial as it is written: its blocks run in one shell, and print what the page shows."""
+"""The tutorials as they are written: their blocks run in one shell, and print what the page shows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.tutorial import LAST_QUICK, blocks, run
+from tests.tutorial import LAST_QUICK, PAGES, SERVERS, blocks, run
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
-def test_the_page_has_blocks_in_each_section() -> None:
-    assert sorted({block.section for block in blocks()}) == [2, 3, 4, 5, 6, 7, 8]
+@each_page
+def test_the_page_has_blocks_in_each_section(page: Path) -> None:
+    sections = [2, 3, 4, 5, 6, 7, 8, 9] if page == SERVERS else [2, 3, 4, 5, 6, 7, 8]
+    assert sorted({block.section for block in blocks(page)}) == sections
 
 
 @pytest.mark.more
-def test_a_file_becomes_a_table(tmp_path: Path) -> None:
-    run([block for block in blocks() if block.section <= LAST_QUICK], tmp_path, Path(sys.executable).parent)
+@each_page
+def test_the_first_events_become_a_table(page: Path, tmp_path: Path) -> None:
+    """Of servers that run, the last section ends them."""
+    chosen = [block for block in blocks(page) if block.section <= LAST_QUICK or block.section == 9]
+    run(chosen, tmp_path, Path(sys.executable).parent)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_two_applications_share_the_events_and_one_is_killed(tmp_path: Path) -> None:
-    run(blocks(), tmp_path, Path(sys.executable).parent)
+@each_page
+def test_two_applications_share_the_events_and_one_is_killed(page: Path, tmp_path: Path) -> None:
+    run(blocks(page), tmp_path, Path(sys.executable).parent)

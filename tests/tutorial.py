@@ -1,4 +1,4 @@
-"""The tutorial's blocks, as they are written, in one shell: what is printed has to be what the page shows."""
+"""The blocks of a tutorial, as they are written, in one shell: what is printed has to be what the page shows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from pathlib import Path
 from tests.doc_blocks.fences import missing
 from tests.repository import ROOT
 
-PAGE = ROOT / "docs" / "tutorial.md"
+FILES = ROOT / "docs" / "tutorial.md"
+SERVERS = ROOT / "docs" / "tutorial-kafka-postgres.md"
+PAGES = (FILES, SERVERS)
 LAST_QUICK = 5
-"""The last section that `make test` does: from there on two applications run, and one is killed."""
+"""The last section of each that `make more` does: from there on two applications run, and one is killed."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,10 @@ class Block:
     shown: tuple[str, ...]
 
 
-def blocks() -> list[Block]:
+def blocks(page: Path) -> list[Block]:
     """The page's blocks, those of the installation apart: the tests run in what it makes."""
     found = []
-    for number, text in re.findall(r"^## (\d)\. (.*?)(?=^## |\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+    for number, text in re.findall(r"^## (\d)\. (.*?)(?=^## |\Z)", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
         for commands, shown in re.findall(
             r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", text, re.MULTILINE | re.DOTALL
         ):

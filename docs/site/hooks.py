@@ -2,19 +2,21 @@
 
 Owns the names that these have on the site. The start page is the README, so that nothing is written twice; the command
 line and the modules are read from the code at each build, so that they cannot be out of date; a file that a page links
-to (an example, a test) comes along as it is. Refuses nothing: a link that leads nowhere is MkDocs' to refuse.
+to (an example, a test) comes along as it is. No public module is imported: the site needs neither Spark nor a driver.
+Refuses nothing: a link that leads nowhere is MkDocs' to refuse.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from collections.abc import Iterator, MutableMapping
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import click
+import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -119,14 +121,23 @@ def _public_modules() -> Iterator[str]:
     yield from re.findall(r"^## `([a-z_.]+)`$", page, flags=re.MULTILINE)
 
 
+@cache
+def _code() -> griffe.GriffeLoader:
+    """The code of both distributions, as it is written."""
+    loader = griffe.GriffeLoader(search_paths=[ROOT / "src", ROOT / "testkit" / "src"])
+    for package in ("leasehold", "leasehold_testkit"):
+        loader.load(package)
+    loader.resolve_aliases()
+    return loader
+
+
 def _module_page(module: str) -> str:
     """A page that documents each name of a module's `__all__`, where it is defined."""
     text = [f"# {module}", ""]
-    there = importlib.import_module(module)
-    for name in sorted(there.__all__):
-        value = getattr(there, name)
-        place = value.__module__ if getattr(value, "__qualname__", None) == name else module  # a constant has neither
-        text += [f"::: {place}.{name}", ""]
+    there = _code().modules_collection[module]
+    for name in sorted(str(export) for export in there.exports):
+        value = there[name]
+        text += [f"::: {f'{module}.{name}' if value.is_attribute else value.canonical_path}", ""]
     return "\n".join(text)
 
 

@@ -58,7 +58,7 @@ ELSEWHERE = {
     ): "the same: tests/peers/test_event_hubs_connector.py",
     ("moving-in.md", "--kafka-group old-application"): "needs a broker: tests/cli/test_kafka_groups.py imports so",
     ("moving-in.md", "options(**topic.options(flights))"): "needs Spark's Kafka JAR: tests/peers/test_spark_kafka.py",
-    ("spark.md", "pip install 'leasehold[kafka,postgres]'"): "tests/versions/environments.py installs so",
+    ("spark.md", "pip install '.[kafka,postgres]'"): "tests/versions/environments.py installs so",
     ("watching.md", "events read = filtered"): "tests/sinks/test_counts.py holds it to both sums",
     ("watching.md", "proxy_pass"): "tests/peers/test_dashboard_proxies.py runs it",
     ("watching.md", "reverse_proxy"): "tests/peers/test_dashboard_proxies.py runs it",

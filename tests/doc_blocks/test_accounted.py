@@ -38,24 +38,25 @@ def test_every_pipeline_file_is_taken(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_every_fence_is_accounted_for_once() -> None:
-    """Those of the tutorial by a test of their own, below."""
+    """Those of the tutorials by a test of their own, below."""
     found = Counter(block(page, has) for page, has in NAMED)
     assert [str(each) for each, times in found.items() if times > 1] == []
     behind = {block(each.page, has) for each in PROGRAMS for has in each.behind}
     left = [
         each
         for each in blocks()
-        if each not in {*found, *behind} and each.language != "toml" and each.page != tutorial.PAGE
+        if each not in {*found, *behind} and each.language != "toml" and each.page not in tutorial.PAGES
     ]
     assert [str(each) for each in left] == [], "put each into tests/doc_blocks/programs.py or accounts.py"
     assert max(NAMED.values()) == 1
 
 
-def test_every_command_of_the_tutorial_runs_but_its_installation() -> None:
+@pytest.mark.parametrize("page", tutorial.PAGES, ids=lambda page: page.stem)
+def test_every_command_of_a_tutorial_runs_but_its_installation(page: Path) -> None:
     """In its own tests, one after the other, with the outputs that the page shows below them."""
-    run = {each.commands.strip() for each in tutorial.blocks()}
-    shown = {line for each in tutorial.blocks() for line in each.shown}
-    fences = [each for each in blocks() if each.page == tutorial.PAGE]
+    run = {each.commands.strip() for each in tutorial.blocks(page)}
+    shown = {line for each in tutorial.blocks(page) for line in each.shown}
+    fences = [each for each in blocks() if each.page == page]
     [installation] = [each for each in fences if each.language == "sh" and each.text.strip() not in run]
     assert "pip install" in installation.text
     outputs = [line for each in fences if each.language == "text" for line in each.text.splitlines() if line != "…"]

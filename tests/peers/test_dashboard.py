@@ -110,8 +110,9 @@ def test_a_take_over_is_shown_within_two_seconds_of_the_store(place: Place, othe
         assert "had not renewed for" in moves
         browser.wait(  # what happens while one looks stays in the lanes, also where looks come fast
             "[...document.querySelectorAll('.strip')].some((one) => one.querySelectorAll('rect').length > 1"
-            " && [...one.querySelectorAll('rect')].every((it) => it.getAttribute('width') > 5))"
+            " && [...one.querySelectorAll('rect')].every((it) => it.getAttribute('width') > 2.1))"  # 2 is the least
         )
+        check_axis(browser)
         browser.do("goto", url=served.url)  # a reload shows what was before it
         browser.wait("document.querySelector('.lane .strip .o0') && document.querySelector('.lane .strip .o1')")
         check_hostile(browser)
@@ -176,6 +177,22 @@ def check_hostile(browser: Browser) -> None:
     assert browser.run("document.querySelector('.rows pre').textContent") == BODY
     assert browser.run("window.hacked || null") is None
     assert browser.run("document.querySelectorAll('main img, main script').length") == 0
+
+
+def check_axis(browser: Browser) -> None:
+    """The whole choice is drawn, however short the history is, and the times below say in which zone they are."""
+    axis = "document.querySelector('[aria-label=\"axis of time of flights\"]')"
+    zone = "new Date().toLocaleTimeString('en-GB', { timeZoneName: 'short' }).split(' ')[1]"
+    for choice, minutes in (("6h", 360), ("30m", 30)):
+        browser.run(f"document.querySelector('[value=\"{choice}\"]').click()")
+        times = f"[...{axis}.querySelectorAll('time')].map((one) => Date.parse(one.dateTime) / 60000)"
+        browser.wait(f"{times}[1] - {times}[0] === {minutes // 6}")
+        told = browser.run(times)
+        assert 0.6 * minutes <= told[-1] - told[0] <= minutes
+        assert all(at % 5 == 0 for at in told)
+        assert browser.run(f"{axis}.textContent.startsWith('Time, ' + {zone})") is True
+        places = "[...document.querySelectorAll('.strip rect')].map((it) => it.getAttribute('x'))"
+        assert browser.run(f"Math.min(...{places})") > 500, "what is older than the history is empty"
 
 
 def check_keyboard(browser: Browser) -> None:

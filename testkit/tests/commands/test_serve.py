@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 from tests.cli.served import serving
 
 from leasehold.cli.app import app
+from leasehold.hubs import open_hub
 from leasehold.hubs.log.hub import LogHub
+from leasehold.model import Event
 
 eventhub: Any = pytest.importorskip("azure.eventhub")
 servicebus: Any = pytest.importorskip("azure.servicebus")
@@ -55,6 +60,54 @@ def test_queues_are_served_until_ctrl_c_and_again(tmp_path: Path) -> None:
                 assert str(message) == "kept"
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """An empty folder that each user may reach: root's Postgres is another user's."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_kafka_is_served_until_ctrl_c() -> None:
+    with serving("kafka", "--topic", "orders", "--topic", "totals", "--partitions", "2", "--json") as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        hub, other = (open_hub(url) for url in said["urls"])
+        assert hub.identity != other.identity
+        assert hub.partition_ids() == ("0", "1")
+        hub.send([Event(b"one", partition_key="k"), Event(b"two", partition_key="k")])
+        [there] = [one for one in hub.partition_properties().values() if one.end]
+        assert (there.begin, there.end) == (0, 2)
+        hub.close()
+        other.close()
+
+
+def test_a_postgres_is_served_until_ctrl_c_and_again(open_folder: Path) -> None:
+    """Its password is the same, and nobody gets in without one."""
+    keep = ("--keep", str(open_folder / "data"))
+    urls = []
+    for statement in ("CREATE TABLE kept (v int)", "INSERT INTO kept VALUES (1)"):
+        with serving("postgres", "--json", *keep) as process:
+            assert process.stdout is not None
+            said = json.loads(process.stdout.readline())
+            urls.append(said["url"].replace(str(said["port"]), "PORT"))
+            with psycopg.connect(said["url"], autocommit=True) as connection:
+                connection.execute(statement.encode())
+            with pytest.raises(psycopg.OperationalError, match="password"):
+                psycopg.connect(f"postgresql://postgres@127.0.0.1:{said['port']}/postgres", password="")
+    assert urls[0] == urls[1]
+
+
+@pytest.mark.more
+def test_the_data_of_a_postgres_are_gone_at_the_end(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(open_folder))
+    with serving("postgres") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("postgresql://postgres:")
+        assert len(list(open_folder.glob("leasehold-postgres-*"))) == 1
+    assert list(open_folder.iterdir()) == []
+
+
 @pytest.mark.more
 @pytest.mark.parametrize(
     ("host", "warning"),
@@ -82,11 +135,16 @@ def test_people_get_the_connection_string_on_a_line_of_its_own(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["eventhubs://x/y"], "only an embedded log"),
-        (["log:///none.db", "--queue", "q"], "queues are in servicebus:///PATH"),
+        (["eventhubs://x/y"], "only log:///PATH"),
+        (["log:///none.db", "--queue", "q"], "--queue and its like: is not for log"),
+        (["log:///none.db", "--keep", "x"], "--keep: is not for log"),
+        (["kafka"], "a Kafka makes no topic later"),
+        (["kafka", "--topic", "news/all"], "1 to 249 letters"),
+        (["kafka", "--topic", "news", "--port", "9092"], "--port: is not for kafka"),
+        (["postgres", "--host", "example.org"], "--host: is not for postgres"),
         (["servicebus:///{folder}/bus.db"], "the file has no queue yet"),
         (["servicebus:///{folder}/bus.db", "--topic", "news"], "TOPIC/SUBSCRIPTION"),
-        (["servicebus:///{folder}/bus.db", "--name", "x"], "queues have names of their own"),
+        (["servicebus:///{folder}/bus.db", "--name", "x"], "--name: is not for servicebus"),
         (["servicebus:///{folder}/bus.db", "--queue", "a;b"], "1 to 260 letters"),
         (["log:///none.db"], "there is no log"),
         (["{log}", "--name", "a/b"], "a hub's name"),

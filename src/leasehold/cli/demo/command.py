@@ -146,7 +146,7 @@ class _Demo:
         try:
             for name in ("blue", "green"):
                 self.instances[name] = self._start(name)
-            self.output.note("started two instances, blue and green; Spark takes a few seconds")
+            self.output.note("started two instances, blue and green; each waits for its Spark, 10 to 60 seconds")
             return self._watch(events)
         finally:
             for instance in self.instances.values():
@@ -237,9 +237,9 @@ def _kill(instance: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _live(output: Output) -> Iterator[_Show]:
+def _live(output: Output) -> Iterator[Show]:
     """A table that is redrawn in place on a terminal, and a line now and then elsewhere."""
-    show = _Show(output)
+    show = Show(output)
     if output.messages.is_terminal:
         with Live(console=output.messages, auto_refresh=False) as live:
             show.live = live
@@ -248,10 +248,11 @@ def _live(output: Output) -> Iterator[_Show]:
         yield show
 
 
-class _Show:
-    """Shows who owns what."""
+class Show:
+    """Shows who owns what, from the first owner on: what the demo waits for before was said when it started."""
 
     EVERY = 5.0
+    """Seconds between two lines of the same event."""
 
     def __init__(self, output: Output) -> None:
         self.live: Live | None = None
@@ -264,13 +265,14 @@ class _Show:
         if self.live is not None and status.table is not None:
             below = Text(f"{done:.0%} done. {event}")
             self.live.update(Group(status.table.rendered(), below), refresh=True)
-        elif event != self._said or time.monotonic() - self._last >= self.EVERY:
+        elif (shares := _shares(progress.partitions)) and (
+            event != self._said or time.monotonic() - self._last >= self.EVERY
+        ):
             self._last, self._said = time.monotonic(), event
-            shares = _shares(progress.partitions)
             self._output.note(f"{done:4.0%}  {shares}{'; ' if event else ''}{event}")
 
 
 def _shares(rows: Sequence[PartitionProgress]) -> str:
+    """How many partitions each instance owns; `""` where nobody owns one."""
     owners = [row.owner.partition("/")[0] for row in rows if row.owner]
-    counted = ", ".join(f"{name} owns {owners.count(name)}" for name in sorted(set(owners)))
-    return counted or "nobody owns a partition yet"
+    return ", ".join(f"{name} owns {owners.count(name)}" for name in sorted(set(owners)))

@@ -1,9 +1,10 @@
 // The page: one element for each pipeline, partition, move, rejected row and parked event, kept up to date by
 // server-sent events. Whatever comes from the server goes in as text, never as markup.
 
-import { draw, svg } from "./draw.js";
+import { draw, svg, ticks } from "./draw.js";
 
 const SECONDS = { "30m": 1800, "6h": 21600, "24h": 86400 };
+const STEP = { "30m": 300, "6h": 3600, "24h": 14400 };
 const MOST = 2000;
 const LOUD = ["taken over", "taken from a live owner", "not renewed", "suspected", "left"];
 const pipelines = new Map();
@@ -35,6 +36,11 @@ function lasting(seconds) {
 }
 function clock(at) {
   return new Date(at * 1000).toLocaleTimeString("en-GB");
+}
+/** The zone of this browser's clock at a time, as people write it: `UTC`, `CET`, `GMT+5:30`. */
+function zone(at) {
+  const parts = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts(new Date(at * 1000));
+  return parts.find((part) => part.type === "timeZoneName").value;
 }
 function fact(list, title) {
   const value = make("dd");
@@ -120,6 +126,10 @@ class Pipeline {
     const head = make("div", { class: "head", "aria-hidden": "true" });
     heads.forEach((one, index) => head.append(make("span", index > 2 ? { class: "num" } : {}, one)));
     this.list = make("ol", { "aria-label": `partitions of ${title}` });
+    this.times = make("span", { class: "times" });
+    this.zone = make("span", {});
+    this.axis = make("div", { class: "head axis", role: "group", "aria-label": `axis of time of ${title}` },
+      make("span"), this.zone, this.times);
     this.moves = make("ol", { class: "moves", role: "log", "aria-label": `moves of ${title}`,
       "data-none": "none seen in the last day" });
     this.rows = make("ol", { class: "rows", "aria-label": `rejected rows of ${title}`, "data-none": "none" });
@@ -130,7 +140,7 @@ class Pipeline {
     this.parked = make("div", { hidden: "" }, make("h3", {}, "Parked events"), scrolled(this.waiting));
     this.element = make("section", { "aria-label": `pipeline ${title}` },
       this.heading, this.error, facts, make("h3", {}, "Instances"), this.owners,
-      make("h3", {}, "Partitions"), head, this.list, make("h3", {}, "Moves"), scrolled(this.moves),
+      make("h3", {}, "Partitions"), head, this.list, this.axis, make("h3", {}, "Moves"), scrolled(this.moves),
       this.acted, this.rejected, this.parked);
     document.getElementById("pipelines").append(this.element);
     this.lanes = new Map();
@@ -278,8 +288,7 @@ class Pipeline {
 
   draw() {
     const to = this.seen && this.seen.at ? Math.max(this.seen.at, Date.now() / 1000 - 5) : Date.now() / 1000;
-    const first = this.samples.length ? this.samples[0].at : to;
-    const from = Math.max(to - SECONDS[span], Math.min(first, to - 60));
+    const from = to - SECONDS[span];
     const kept = this.samples.filter((one) => one.at >= from);
     let highest = 1;
     const of = new Map([...this.lanes.keys()].map((partition) => [partition, []]));
@@ -293,7 +302,19 @@ class Pipeline {
     }
     const gap = Math.max(15, (3 * SECONDS[span]) / 300);
     const colour = (owner) => this.colours[owner] ?? 7;
-    for (const [partition, lane] of this.lanes) draw(lane.strip, of.get(partition), { from, to, highest, gap, colour });
+    const times = ticks(from, to, STEP[span], -60 * new Date(to * 1000).getTimezoneOffset());
+    for (const [partition, lane] of this.lanes) draw(lane.strip, of.get(partition), { from, to, highest, gap, colour, times });
+    this.showTimes(times, from, to);
+  }
+
+  showTimes(times, from, to) {
+    say(this.zone, `Time, ${zone(to)}`);
+    const whole = times.filter((at) => Math.abs((at - from) / (to - from) - 0.5) < 0.45); // the text of others is cut
+    this.times.replaceChildren(...whole.map((at) => {
+      const told = make("time", { datetime: new Date(at * 1000).toISOString() }, clock(at).slice(0, 5));
+      told.style.left = `${(100 * (at - from)) / (to - from)}%`; // a property: the page's policy takes no style attribute
+      return told;
+    }));
   }
 }
 
