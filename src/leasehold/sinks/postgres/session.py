@@ -121,7 +121,7 @@ class PostgresSession:
         """Whether a row is among those of this WHERE that nobody else has locked."""
         return f"ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {where} FOR UPDATE SKIP LOCKED))"
 
-    def sound(self, names: Sequence[str], number: str | None = None) -> str:
+    def sound(self, names: Sequence[str], *numbers: str) -> str:
         """Columns have what they are declared to."""
         return "true"
 
