@@ -21,7 +21,7 @@ from itertools import pairwise
 LONGEST = 2_000
 """Characters of a text of others that are shown to people, unless they ask for the whole of it."""
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "s"))  # seconds
-_LAST = 253_402_300_799.0  # seconds since 1970 at the end of the year 9999
+_FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0  # seconds since 1970: the years 1 and 9999, begin and end
 
 
 def printable(text: str) -> str:
@@ -70,8 +70,9 @@ def span(seconds: float) -> str:
 
 
 def utc(seconds: float) -> str:
-    """A time since 1970 as ISO 8601 text in UTC, to the millisecond, and no later than calendars go."""
-    return datetime.fromtimestamp(min(seconds, _LAST), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """A time since 1970 as ISO 8601 text in UTC, to the millisecond, and no earlier and no later than calendars go."""
+    at = datetime.fromtimestamp(max(_FIRST, min(seconds, _LAST)), UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def text_of(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -148,6 +149,14 @@ def test_what_postgres_says_keeps_the_names_and_not_the_values(place: Place) -> 
 )
 def test_other_reasons(reasons: tuple[str, ...], form: str) -> None:
     assert {form_of(reason) for reason in reasons} == {form}
+
+
+@pytest.mark.parametrize("text", ["a", ".-", "w(", "'", " is "])
+def test_a_long_reason_takes_no_time_that_grows_with_its_square(text: str) -> None:
+    begin = time.process_time()
+    for _ in range(100):
+        form_of(text * (2_000 // len(text)))
+    assert time.process_time() - begin < 5
 
 
 def test_783_bad_amounts_are_one_reason() -> None:

@@ -134,3 +134,67 @@ def test_a_table_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> No
 
 def test_retry_wants_to_know_which(place: Path) -> None:
     assert "say either which events" in invoke(place, "retry").stderr
+
+
+TEXT = (b"\xff\x00", "CAST(x'ff41' AS TEXT)")
+
+
+@pytest.mark.parametrize("column", ["hub", "partition", "sequence_number", "place", "rejected_at"])
+def test_a_row_that_says_of_no_event_is_left_to_whoever_wrote_it(place: Path, column: str) -> None:
+    for value in TEXT:
+        _change(place, column, value)
+        listed = invoke.document(place, "")
+        assert (listed["totals"], len(listed["rejected"])) == ({"rejected": 2}, 2)
+        assert len(invoke(place, "export").stdout.splitlines()) == 2
+    assert invoke.document(place, "drop", "--all", "--because", "old")["dropped"] == 2
+    assert invoke.document(place, "dropped")["totals"] == {"dropped": 2}
+
+
+@pytest.mark.parametrize("column", ["body", "reason", "source"])
+def test_what_others_have_left_in_a_row_is_read_as_the_nearest_text(place: Path, column: str) -> None:
+    for value in TEXT:
+        _change(place, column, value)
+        assert invoke.document(place, "")["totals"] == {"rejected": 3}
+        assert invoke(place, "show", "--event", "3:1").exit_code == 0
+        assert len(invoke(place, "export").stdout.splitlines()) == 3
+    assert invoke.document(place, "drop", "--all", "--because", "old")["dropped"] == 3
+    assert invoke.document(place, "dropped")["totals"] == {"dropped": 3}
+
+
+@pytest.mark.parametrize("column", ["hub", "reason", "dropped_at"])
+def test_a_note_that_others_have_changed_hides_no_other(place: Path, column: str) -> None:
+    invoke(place, "drop", "--all", "--because", "old")
+    for value in TEXT:
+        _change(place, column, value, table="leasehold_dropped")
+        assert invoke.document(place, "dropped")["totals"] == {"dropped": 3 if column == "reason" else 2}
+
+
+def test_a_time_before_all_calendars_is_shown_as_the_first(place: Path) -> None:
+    _change(place, "rejected_at", "'0001-01-01T00:00:00+14:00'")
+    assert "0001-01-01T00:00:00.000Z" in invoke(place, "").stdout
+
+
+def test_a_reason_of_several_lines_is_chosen_as_it_is_counted(place: Path) -> None:
+    _change(place, "reason", "'no customer' || char(10) || '  of the name \"Ada\" is there'")
+    counted = "no customer of the name … is there"
+    assert counted in {one["reason"] for one in invoke.document(place, "")["reasons"]}
+    for text in (counted, "customer of the", "no customer\n  of"):
+        found = invoke.document(place, "", "--reason-has", text)
+        assert (found["totals"], [row["sequenceNumber"] for row in found["rejected"]]) == ({"rejected": 1}, [1]), text
+        assert invoke.document(place, "drop", "--reason-has", text, "--dry-run")["chosen"] == 1
+    assert invoke.document(place, "", "--reason-has", "of customer")["totals"] == {"rejected": 0}
+
+
+def test_more_reasons_than_are_read_at_once_are_counted_all_the_same(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = invoke.document(place, "")
+    monkeypatch.setattr("leasehold.operations.aside.rejected.MOST_REASONS", 2)
+    assert invoke.document(place, "") == found
+
+
+def _change(place: Path, column: str, value: str | bytes, table: str = "flights_rejected") -> None:
+    """Write SQL, or bytes, into a column of the second row, as somebody else may."""
+    sql, values = ("?", [value]) if isinstance(value, bytes) else (value, [])
+    with closing(sqlite3.connect(place / "entities.db")) as database, database:
+        database.execute(f"UPDATE {table} SET {column} = {sql} WHERE rowid = 2", values)

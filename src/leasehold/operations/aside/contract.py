@@ -92,20 +92,25 @@ class EntryFilter:
 
     @property
     def selection(self) -> Selection:
-        """As far as a sink can choose."""
+        """As far as a sink can choose: of the text that a reason has, by what is in it as it is in the form."""
         events = None if self.events is None else frozenset((str(name), number) for name, number in self.events)
-        return Selection(events, None if self.reason is None or VALUE in self.reason else self.reason, self.hub)
+        words = [] if self.reason is None else self.reason.replace(VALUE, " ").split()
+        return Selection(events, max(words, key=len, default=None), self.hub)
 
     @property
     def is_of_sink(self) -> bool:
-        """Whether a sink can choose all of it."""
-        return self.selection.reason == self.reason and not (self.partition or self.key or self.since)
+        """Whether a sink can choose all of it, but for the reason."""
+        return self.partition is None and not self.key and self.since is None
+
+    def has_reason(self, reason: str) -> bool:
+        """Whether this reason is meant."""
+        return self.reason is None or self.reason in reason or self.reason in form_of(reason)
 
     def has(self, entry: Entry) -> bool:
         """Whether it is meant, but for its key."""
         return (
             (self.events is None or not self.events.isdisjoint(((entry.partition, entry.number), (None, entry.number))))
-            and (self.reason is None or self.reason in entry.reason or self.reason in form_of(entry.reason))
+            and self.has_reason(entry.reason)
             and (self.hub is None or entry.hub == self.hub)
             and (self.partition is None or entry.partition == self.partition)
             and (self.since is None or entry.since >= self.since)

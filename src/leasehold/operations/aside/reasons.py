@@ -28,10 +28,10 @@ _OF_BODY = re.compile(r"(?<=at character )\d+|(?<=: it is ).+(?<!UTF-8)$")
 _OTHERS = re.compile(
     r"""(?P<kept>
         \b(?:column|relation|constraint|table|type|index|domain|view|function|schema|to)\ "[^"]*"  # names of databases
-        | \w+\(\d+(?:,\s*-?\d+)?\) | SQLSTATE:?\ \w+ | `[^`]*`  # lengths of types, codes, names of Spark
+        | \b\w+\(\d+(?:,\s*-?\d+)?\) | SQLSTATE:?\ \w+ | `[^`]*`  # lengths of types, codes, names of Spark
     )
     | "(?:[^"\\]|\\.)*" | (?<!\w)'(?:[^'\\]|\\.)*'(?!\w)
-    | [\w.+\-:/@%$€]*\d(?:[\w.+\-:/@%]*\w)?[%]?""",
+    | (?<![\w.+\-:/@%$€])[\w.+\-:/@%$€]*\d(?:[\w.+\-:/@%]*\w)?[%]?""",
     re.VERBOSE,
 )
 _SEVERAL = re.compile(rf"{VALUE}(?:[\s,]+{VALUE})+")

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING
 
 from leasehold.handlers.keys import key_reader
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from leasehold.sinks.rules.batch import Batch
 
 ALL_OF_THEM = 2**31
+MOST_REASONS = 50_000
+"""Reasons that are read at once: with their values in them there may be as many as rows."""
 NO_KEY = "its body does not say which entity it is about"
 NO_CALL = "the transform was to make something else of it before the handler was called: send it anew"
 IS_A_ROW = (
@@ -100,13 +102,19 @@ class RejectedAside(Aside):
         return lambda entry: is_of(entry.kept, values)
 
     def survey(self, choice: EntryFilter, limit: int) -> Survey:
-        """Counted by the database, where it can choose."""
-        if not choice.is_of_sink:
+        """Counted by the database, where it can choose, and the reasons are not too many to be read at once."""
+        reasons = self._rows.reasons(choice.selection, MOST_REASONS) if choice.is_of_sink else []
+        if not choice.is_of_sink or len(reasons) == MOST_REASONS:
             return super().survey(choice, limit)
         groups = ReasonGroups()
-        for one in self._rows.reasons(choice.selection, ALL_OF_THEM):
-            groups.add(one.reason, seconds_of(one.first), seconds_of(one.last), one.rows)
-        return Survey(groups.total, list(groups), [entry_of(row) for row in self._rows.rows(choice.selection, limit)])
+        for one in reasons:
+            if choice.has_reason(one.reason):
+                groups.add(one.reason, seconds_of(one.first), seconds_of(one.last), one.rows)
+        if choice.selection.reason == choice.reason:
+            first = [entry_of(row) for row in self._rows.rows(choice.selection, limit)]
+        else:
+            first = [*islice(filter(choice.has, self._listed(choice.selection, limit)), limit)]
+        return Survey(groups.total, list(groups), first)
 
     def beside(self) -> Iterator[tuple[str, tuple[str, str], Sequence[Mapping[str, object]]]]:
         """The events that a person has noted to be skipped, and that no batch has come to yet."""

@@ -148,13 +148,16 @@ class Session(ABC):
         """SQL for whether a row is among those of this WHERE that nobody else has locked. `key` are its key columns."""
         return f"({key}) IN (SELECT {key} FROM {table} WHERE {where})"
 
-    def sound(self, names: Sequence[str], number: str | None = None) -> str:
-        """SQL for whether columns have names and a number, as Leasehold writes them. Default: types see to it."""
+    def sound(self, names: Sequence[str], *numbers: str) -> str:
+        """SQL for whether columns have names and numbers, as Leasehold writes them. Default: types see to it."""
         return "true"
 
     @property
     def rejected_columns(self) -> str:
-        """What a rejected row has behind its place: body, whether that is text kept as bytes, reason, source, time."""
+        """What a rejected row has behind its place: body, whether that is text kept as bytes, reason, source, time.
+
+        Reason and source are as `text` gives them.
+        """
         return f"body, is_text, reason, source, {self.time_text('rejected_at')}"
 
     def remove_set_aside(self, ranges: Sequence[tuple[str, str, int, int]]) -> None:

@@ -52,13 +52,15 @@ class SqliteSession(Session):
     def contains(self, column: str, name: str) -> str:
         return f"instr({column}, %({name})s) > 0"
 
-    def sound(self, names: Sequence[str], number: str | None = None) -> str:
-        each = (f"typeof({name}) = 'text' AND leasehold_is_text({self.text(name)})" for name in names)
-        return " AND ".join([*([f"typeof({number}) = 'integer'"] if number else []), *each])
+    def sound(self, names: Sequence[str], *numbers: str) -> str:
+        texts = (f"typeof({name}) = 'text' AND leasehold_is_text({self.text(name)})" for name in names)
+        return " AND ".join([*(f"typeof({number}) = 'integer'" for number in numbers), *texts])
 
     @property
     def rejected_columns(self) -> str:
-        return "body, 0, reason, source, rejected_at"
+        is_text = "typeof(body) = 'text'"
+        body = f"iif({is_text}, {self.text('body')}, body)"
+        return f"{body}, {is_text}, {self.text('reason')}, {self.text('source')}, rejected_at"
 
     def remove_set_aside(self, ranges: Sequence[tuple[str, str, int, int]]) -> None:
         those = "hub = ? AND partition = ? AND sequence_number BETWEEN ? AND ?"

@@ -17,11 +17,12 @@ from functools import partial
 from typing import Any
 
 from leasehold.errors import ConfigError
+from leasehold.sinks.beside.kept_values import as_text
 from leasehold.sinks.beside.session import MINE, Access, BesideTransaction, Session, mine_of
 from leasehold.sinks.beside.set_aside import dropping
 from leasehold.sinks.beside.set_aside.dropping import DROPPED
 from leasehold.sinks.beside.set_aside.parking_again import park_again
-from leasehold.sinks.beside.set_aside.rejected import EVENT, remove, row_of, select
+from leasehold.sinks.beside.set_aside.rejected import EVENT, ours, remove, row_of, select
 from leasehold.sinks.beside.set_aside.selecting import terms_of
 from leasehold.sinks.rules.again import EventId, RejectedRow
 from leasehold.sinks.rules.parking import ParkedEvent
@@ -43,12 +44,13 @@ class KeptRejectedRows:
             where, values = _where(session, selection)
             first, last = session.time_text("min(rejected_at)"), session.time_text("max(rejected_at)")
             rows = session.rows(
-                f"SELECT reason, count(*), {first}, {last} FROM {session.of(session.spec.rejected)} {where}"
+                f"SELECT {session.text('reason')}, count(*), {first}, {last} "
+                f"FROM {session.of(session.spec.rejected)} {where}"
                 f"GROUP BY reason ORDER BY 2 DESC, {session.bytewise('reason')} LIMIT %(limit)s",
                 **values,
                 limit=limit,
             )
-        return [ReasonCount(*row) for row in rows]
+        return [ReasonCount(as_text(reason), *counted) for reason, *counted in rows]
 
     def rows(self, selection: Selection, limit: int, after: EventId | None = None) -> list[RejectedRow]:
         """See `RejectedRows`."""
@@ -90,16 +92,20 @@ class KeptRejectedRows:
             session = transaction.session
             if not transaction.has(DROPPED):
                 return []
+            sound = session.sound(("hub", "partition", "rejected_at", "dropped_at"), "sequence_number", "place")
             rows = session.rows(
-                f"SELECT {EVENT}, reason, {session.time_text('rejected_at')}, dropped_for, "
-                f"{session.time_text('dropped_at')} FROM {session.of(DROPPED)} WHERE {MINE} "
-                f"ORDER BY number DESC LIMIT %(limit)s",
+                f"SELECT {EVENT}, {session.text('reason')}, {session.time_text('rejected_at')}, "
+                f"{session.text('dropped_for')}, {session.time_text('dropped_at')} FROM {session.of(DROPPED)} "
+                f"WHERE {MINE} AND {sound} ORDER BY number DESC LIMIT %(limit)s",
                 **mine_of(session.spec),
                 limit=limit,
             )
-        return [DroppedRow(EventId(*row[:3]), *row[3:]) for row in rows]
+        return [
+            DroppedRow(EventId(*row[:3]), row[3], as_text(reason), at, as_text(why), dropped_at)
+            for *row, reason, at, why, dropped_at in rows
+        ]
 
 
 def _where(session: Session, selection: Selection, after: EventId | None = None) -> tuple[str, dict[str, Any]]:
     terms, values = terms_of(session, selection, after, "reason")
-    return (f"WHERE {' AND '.join(terms)} " if terms else "", values)
+    return f"WHERE {' AND '.join([ours(session), *terms])} ", values

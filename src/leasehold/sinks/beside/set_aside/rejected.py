@@ -17,7 +17,7 @@ from typing import Any
 
 from leasehold.database.tables import Kind
 from leasehold.sinks.beside.forgetting import AT_A_TIME, is_of
-from leasehold.sinks.beside.kept_values import time_text
+from leasehold.sinks.beside.kept_values import as_text, time_text
 from leasehold.sinks.beside.session import Session
 from leasehold.sinks.rules.again import EventId, RejectedRow
 from leasehold.sinks.rules.fence import Admission
@@ -61,7 +61,7 @@ def of_events(session: Session, events: Collection[EventId]) -> Found:
     columns: dict[str, Kind] = {"of_hub": "text", "of_partition": "text", "number": "bigint"}
     asked, values = session.asked("asked", columns, ((e.hub, e.partition, e.sequence_number) for e in sorted(found)))
     rows = session.rows(
-        f"{select(session)} WHERE (hub, partition, sequence_number) IN "
+        f"{select(session)} WHERE {ours(session)} AND (hub, partition, sequence_number) IN "
         f"(SELECT of_hub, of_partition, number FROM {asked}) ORDER BY {EVENT} {session.locking}",
         **values,
     )
@@ -80,8 +80,8 @@ def forget(session: Session, key: Mapping[str, str]) -> int:
 
 
 def _page(session: Session, after: RejectedRow | None) -> list[RejectedRow]:
-    """The rows behind this one, some at a time. Those that say of no event where it stands are somebody else's."""
-    where, values = session.sound(("hub", "partition"), "sequence_number"), dict[str, Any]()
+    """The rows behind this one, some at a time."""
+    where, values = ours(session), dict[str, Any]()
     if after is not None:
         where += f" AND ({EVENT}) > (%(hub)s, %(partition)s, %(number)s, %(place)s)"
         values = dict(zip(("hub", "partition", "number", "place"), _identity(after), strict=True))
@@ -92,9 +92,16 @@ def _page(session: Session, after: RejectedRow | None) -> list[RejectedRow]:
 def counts(session: Session) -> tuple[int, int]:
     """How many rows there are, and how many of dead letters: see `SetAsideCounts`."""
     [(count, dead)] = session.rows(
-        f"SELECT count(*), count(*) FILTER (WHERE {session.dead_letter}) FROM {session.of(session.spec.rejected)}"
+        f"SELECT count(*), count(*) FILTER (WHERE {session.dead_letter}) FROM {session.of(session.spec.rejected)} "
+        f"WHERE {ours(session)}"
     )
     return count, dead
+
+
+def ours(session: Session) -> str:
+    """SQL for the rows that are anybody's business here: others, which say of no event where it stands, or not when
+    they were set aside, are somebody else's."""
+    return session.sound(("hub", "partition", "rejected_at"), "sequence_number", "place")
 
 
 def select(session: Session) -> str:
@@ -104,8 +111,10 @@ def select(session: Session) -> str:
 
 def row_of(row: Sequence[Any]) -> RejectedRow:
     """A row that `select` has given."""
-    hub, partition, number, place, body, is_text, *others = row
-    return RejectedRow(EventId(hub, partition, number), place, body.decode() if is_text else body, *others)
+    hub, partition, number, place, body, is_text, reason, source, at = row
+    kept = as_text(body) if is_text else body
+    source = None if source is None else as_text(source)
+    return RejectedRow(EventId(hub, partition, number), place, kept, as_text(reason), source, at)
 
 
 def _identity(row: RejectedRow) -> tuple[str, str, int, int]:
