@@ -249,7 +249,7 @@ def _live(output: Output) -> Iterator[Show]:
 
 
 class Show:
-    """Shows who owns what, from the first owner on: what the demo waits for before was said when it started."""
+    """Shows who owns what, from the first owner on, and says nothing twice: what it waits for was said at the start."""
 
     EVERY = 5.0
     """Seconds between two lines of the same event."""
@@ -258,18 +258,19 @@ class Show:
         self.live: Live | None = None
         self._output = output
         self._last = 0.0
-        self._said = ""
+        self._event = self._said = ""
 
     def __call__(self, progress: GroupProgress, done: float, event: str) -> None:
         status = describe("flights", progress)
         if self.live is not None and status.table is not None:
             below = Text(f"{done:.0%} done. {event}")
             self.live.update(Group(status.table.rendered(), below), refresh=True)
-        elif (shares := _shares(progress.partitions)) and (
-            event != self._said or time.monotonic() - self._last >= self.EVERY
-        ):
-            self._last, self._said = time.monotonic(), event
-            self._output.note(f"{done:4.0%}  {shares}{'; ' if event else ''}{event}")
+        elif shares := _shares(progress.partitions):
+            line = f"{done:4.0%}  {shares}{'; ' if event else ''}{event}"
+            due = event != self._event or time.monotonic() - self._last >= self.EVERY
+            if due and line != self._said:
+                self._last, self._event, self._said = time.monotonic(), event, line
+                self._output.note(line)
 
 
 def _shares(rows: Sequence[PartitionProgress]) -> str:
