@@ -130,6 +130,11 @@ class TableColumn:
     drawn: bool = False
     width: int = _POINTER
 
+    @property
+    def required(self) -> bool:
+        """Whether each row has to give it a value."""
+        return self.not_null and not self.has_default and not self.computed
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
