@@ -30,7 +30,7 @@ def test_a_missing_table_is_made_from_the_columns(tmp_path: Path) -> None:
     (made,) = look(tmp_path / "a" / "b" / "t.db", "SELECT sql FROM sqlite_master WHERE name = 'flights'")
     assert made[0] == (
         'CREATE TABLE "flights" ("a" INTEGER NOT NULL, "b" TEXT NOT NULL, "c" REAL, "d" BLOB, "e" TEXT, "f" TEXT, '
-        '"partition" TEXT, "sequenceNumber" INTEGER, PRIMARY KEY ("b", "a"))'
+        '"partition" TEXT, "sequenceNumber" INTEGER, PRIMARY KEY ("a", "b"))'
     )
 
 

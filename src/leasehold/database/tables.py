@@ -18,15 +18,38 @@ Kind = Literal["text", "bigint", "boolean", "double precision", "timestamptz", "
 """What a column holds, called as in Postgres. SQLite has no times: values of `timestamptz` come as text, ISO 8601 in
 UTC, which sorts by time."""
 
-_IN_SQLITE: dict[Kind, str] = {
-    "text": "TEXT",
-    "bigint": "INTEGER",
-    "boolean": "INTEGER",
-    "double precision": "REAL",
-    "timestamptz": "TEXT",
-    "bytea": "BLOB",
-}
-_VALUES_IN_SQLITE = {"false": "0", "true": "1"}
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a database declares the columns of a table.
+
+    numbered  what declares the column that it numbers, with `{table}` for the name of the table
+    types     its types, where they are not called as in Postgres
+    values    what defaults are, where they are not written as in Postgres
+    text      what stands behind the type of a text, and `folded` behind one that is compared as names of tables are
+    """
+
+    numbered: str
+    types: Mapping[Kind, str] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+    folded: str = ""
+
+
+_SQLITE = Dialect(
+    "INTEGER PRIMARY KEY AUTOINCREMENT",
+    {
+        "text": "TEXT",
+        "bigint": "INTEGER",
+        "boolean": "INTEGER",
+        "double precision": "REAL",
+        "timestamptz": "TEXT",
+        "bytea": "BLOB",
+    },
+    {"false": "0", "true": "1"},
+    folded=" COLLATE NOCASE",
+)
+_POSTGRES = Dialect("bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", text=' COLLATE "C"', folded=' COLLATE "C"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +86,28 @@ class Table:
 
     def in_sqlite(self) -> tuple[str, ...]:
         """The statements that make it in SQLite where it is missing."""
-        parts = [self._column_in_sqlite(name, kind) for name, kind in self.columns.items()]
-        by_key = " WITHOUT ROWID" if self.key and not self.numbered else ""
-        parts += self._keys("PRIMARY KEY" if by_key else "UNIQUE")
-        create = f"CREATE TABLE IF NOT EXISTS {quoted(self.name)} ({', '.join(parts)}){by_key}"
-        return create, *(index_on(index, quoted) for index in self.indexes)
+        return self.made(_SQLITE, quoted, " WITHOUT ROWID" if self.key and not self.numbered else "")
 
     def in_postgres(self, of: Callable[[str], str]) -> tuple[str, ...]:
         """The statements that make it in Postgres where it is missing. `of` gives a table's name with its schema."""
-        parts = [self._column_in_postgres(name, kind) for name, kind in self.columns.items()]
-        parts += self._keys("UNIQUE" if self.numbered else "PRIMARY KEY")
-        room = " WITH (fillfactor = 50)" if self.updated else ""
-        create = f"CREATE TABLE IF NOT EXISTS {of(self.name)} ({', '.join(parts)}){room}"
+        return self.made(_POSTGRES, of, " WITH (fillfactor = 50)" if self.updated else "")
+
+    def made(self, dialect: Dialect, of: Callable[[str], str] = quoted, end: str = "") -> tuple[str, ...]:
+        """The statements that make it where it is missing: the table, and its indexes. `of` gives a table's name."""
+        parts = [self._column(name, kind, dialect) for name, kind in self.columns.items()]
+        if own := [quoted(name) for name in self.key if name != self.numbered]:
+            parts.append(f"{'UNIQUE' if self.numbered else 'PRIMARY KEY'} ({', '.join(own)})")
+        create = f"CREATE TABLE IF NOT EXISTS {of(self.name)} ({', '.join(parts)}){end}"
         return create, *(index_on(index, of) for index in self.indexes)
 
-    def _keys(self, how: str) -> list[str]:
-        own = [name for name in self.key if name != self.numbered]
-        return [f"{how} ({', '.join(map(quoted, own))})"] if own else []
-
-    def _column_in_sqlite(self, name: str, kind: Kind) -> str:
+    def _column(self, name: str, kind: Kind, dialect: Dialect) -> str:
         if name == self.numbered:
-            return f"{quoted(name)} INTEGER PRIMARY KEY AUTOINCREMENT"
-        folding = " COLLATE NOCASE" if name in self.folded else ""
+            return f"{quoted(name)} {dialect.numbered.format(table=self.name)}"
+        compared = dialect.folded if name in self.folded else dialect.text if kind == "text" else ""
+        needed = "" if name in self.nullable else " NOT NULL"
         value = self.defaults.get(name)
-        default = "" if value is None else f" DEFAULT {_VALUES_IN_SQLITE.get(value, value)}"
-        return f"{quoted(name)} {_IN_SQLITE[kind]}{folding}{self._needed(name)}{default}"
-
-    def _column_in_postgres(self, name: str, kind: Kind) -> str:
-        if name == self.numbered:
-            return f"{quoted(name)} bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
-        by_bytes = ' COLLATE "C"' if kind == "text" else ""
-        value = self.defaults.get(name)
-        return f"{quoted(name)} {kind}{by_bytes}{self._needed(name)}{'' if value is None else f' DEFAULT {value}'}"
-
-    def _needed(self, name: str) -> str:
-        return "" if name in self.nullable else " NOT NULL"
+        default = "" if value is None else f" DEFAULT {dialect.values.get(value, value)}"
+        return f"{quoted(name)} {dialect.types.get(kind, kind)}{compared}{needed}{default}"
 
 
 def index_on(index: Index, of: Callable[[str], str]) -> str:

@@ -143,6 +143,11 @@ class TableColumn:
     reads_alike: bool = False
     enum: Enumeration | None = None
 
+    @property
+    def required(self) -> bool:
+        """Whether each row has to give it a value."""
+        return self.not_null and not self.has_default and not self.computed
+
 
 @dataclass(frozen=True, slots=True)
 class Check:

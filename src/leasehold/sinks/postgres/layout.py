@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.database.statements import unsent
+from leasehold.database.statements import sent, unsent
 from leasehold.errors import SchemaMismatch
 from leasehold.sinks.postgres.blame import Blame
 from leasehold.sinks.postgres.catalog import ROOM, Relation, TableColumn, kind_of_relation, relation
@@ -29,7 +29,15 @@ from leasehold.sinks.postgres.names import quoted
 from leasehold.sinks.postgres.session import PostgresSession
 from leasehold.sinks.postgres.types import Enumeration, Way, carrier_into, declared_for, is_array, way
 from leasehold.sinks.postgres.ways_out import way_out
-from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, qualified, refuse_columns, stored_fields
+from leasehold.sinks.rules.columns import (
+    addable,
+    column_list,
+    misfits,
+    on_conflict,
+    qualified,
+    refuse_columns,
+    stored_fields,
+)
 from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
 
 FILLFACTOR = 50
@@ -294,22 +302,15 @@ def created(session: PostgresSession, fields: Sequence[pa.Field]) -> str:
     """The statement that makes the table. Raises `SchemaMismatch` for fields of which no column can be made."""
     spec = session.spec
     keys = {folded(name) for name in spec.keys}
-    wrong, parts = [], []
-    for field in fields:
-        declared = declared_for(field.type, is_key=folded(field.name) in keys)
-        if field.name in _TAKEN or len(field.name.encode()) > _LONGEST:
-            what = "taken by Postgres itself" if field.name in _TAKEN else f"longer than {_LONGEST} bytes"
-            wrong.append((field.name, f"is a name {what}: give the column another one, by an alias"))
-        elif declared is None:
-            wrong.append((field.name, "has no type to make a column of: cast the null, or make the table yourself"))
-        else:
-            parts.append(f"{quoted(field.name)} {declared}{' NOT NULL' if folded(field.name) in keys else ''}")
-    refuse_columns(spec, wrong)
-    if spec.keys:
-        written = {folded(field.name): field.name for field in fields}
-        parts.append(f"PRIMARY KEY ({', '.join(quoted(written[folded(key)]) for key in ordered_keys(spec))})")
+    wrong = []
+    for name in (field.name for field in fields if field.name in _TAKEN or len(field.name.encode()) > _LONGEST):
+        what = "taken by Postgres itself" if name in _TAKEN else f"longer than {_LONGEST} bytes"
+        wrong.append((name, f"is a name {what}: give the column another one, by an alias"))
+    columns = column_list(
+        spec, fields, lambda field: declared_for(field.type, is_key=folded(field.name) in keys), wrong
+    )
     room = f" WITH (fillfactor = {FILLFACTOR})" if spec.keys else ""
-    return f"CREATE TABLE {session.names.table} ({', '.join(parts)}){room}"
+    return f"CREATE TABLE {session.names.table} ({sent(columns)}){room}"
 
 
 def key_types(spec: TableSpec, fields: Sequence[pa.Field]) -> list[str]:
@@ -320,32 +321,26 @@ def key_types(spec: TableSpec, fields: Sequence[pa.Field]) -> list[str]:
 
 def compared(spec: TableSpec, fields: Sequence[pa.Field], relation: Relation) -> Layout:
     """How rows of these fields are written to the table as it is. Raises `SchemaMismatch`."""
-    wrong: list[tuple[str, str]] = []
-    targets: list[TargetColumn] = []
-    for field in fields:
-        column = column_named(relation, field.name)
-        if column is None:
-            declared = declared_for(field.type, is_key=False) or "TYPE"
-            wrong.append((field.name, how_to_add(spec, field.name, declared)))
-            continue
-        there = way(field.type, column.declared, column.enum)
-        if column.computed:
-            wrong.append((field.name, "is computed by the table itself: leave it out"))
-        elif there is None:
-            wrong.append((field.name, way_out(spec, field, column)))
-        else:
-            carrier = carrier_into(field.type, column.declared)
-            targets.append(
-                TargetColumn(column.name, column.declared, carrier, there, column.not_null, column.width, column.enum)
-            )
-    given = {target.name for target in targets}
-    if not wrong:
-        wrong += [
-            (column.name, "is NOT NULL and has no default in the table, and is not to be written: add it")
-            for column in relation.columns
-            if column.not_null and not column.has_default and not column.computed and column.name not in given
-        ]
-    refuse_columns(spec, wrong)
+
+    def named(name: str) -> TableColumn | None:
+        return column_named(relation, name)
+
+    def declared(field: pa.Field) -> str | None:
+        return declared_for(field.type, is_key=False)
+
+    def unfit(field: pa.Field, column: TableColumn) -> str | None:
+        fits = way(field.type, column.declared, column.enum) is not None
+        return None if fits else way_out(spec, field, column)
+
+    refuse_columns(spec, misfits(spec, fields, relation.columns, named, declared, unfit))
+    targets = [
+        TargetColumn(
+            *(column.name, column.declared, carrier_into(field.type, column.declared), there),
+            *(column.not_null, column.width, column.enum),
+        )
+        for field in fields
+        if (column := named(field.name)) and (there := way(field.type, column.declared, column.enum))
+    ]
     places = {folded(field.name): place for place, field in enumerate(fields)}
     keys = tuple(places[folded(key)] for key in ordered_keys(spec))
     if keys and (problem := _key_problem(spec, relation, [targets[place].name for place in keys])):

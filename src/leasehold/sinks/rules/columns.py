@@ -5,7 +5,8 @@ Owns the rules that hold in every database, and the words of what is wrong. Does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -13,7 +14,7 @@ from leasehold.database.statements import quoted
 from leasehold.errors import SchemaMismatch, SinkError
 from leasehold.sinks.rules.batch import check_fence_names, check_names
 from leasehold.sinks.rules.table_name import TableName
-from leasehold.sinks.rules.table_spec import ADD, FENCE_COLUMNS, TableSpec, folded
+from leasehold.sinks.rules.table_spec import ADD, FENCE_COLUMNS, TableSpec, folded, ordered_keys
 from leasehold.sinks.rules.values import kind_of
 
 
@@ -59,6 +60,75 @@ def refuse_columns(spec: TableSpec, wrong: Iterable[tuple[str, str]]) -> None:
     lines = [f"  {name}: {what}" for name, what in wrong]
     if lines:
         raise SchemaMismatch("\n".join([f"what is to be written does not fit the table {spec.called}:", *lines]))
+
+
+class DeclaredColumn(Protocol):
+    """A column of a table that is there."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def declared(self) -> str:
+        """Its type, in the database's words; empty for none."""
+
+    @property
+    def required(self) -> bool:
+        """Whether each row has to give it a value."""
+
+    @property
+    def computed(self) -> bool:
+        """Whether no row may give it one."""
+
+
+C = TypeVar("C", bound=DeclaredColumn)
+Declared = Callable[[pa.Field], str | None]
+"""The type that a column of a new table is declared with, None where there is none."""
+
+
+def column_list(
+    spec: TableSpec, fields: Sequence[pa.Field], declared: Declared, wrong: Iterable[tuple[str, str]] = ()
+) -> str:
+    """The columns and the key of a new table, as CREATE TABLE has them in parentheses. Raises `SchemaMismatch`.
+
+    `wrong` is what the database finds wrong with their names.
+    """
+    keys = {folded(name) for name in spec.keys}
+    types = {field.name: declared(field) for field in fields}
+    untyped = "has no type to make a column of: cast the null, or make the table yourself"
+    refuse_columns(spec, [*wrong, *((name, untyped) for name, type_ in types.items() if type_ is None)])
+    parts = [f"{quoted(name)} {type_}{' NOT NULL' if folded(name) in keys else ''}" for name, type_ in types.items()]
+    if keys:
+        written = {folded(name): quoted(name) for name in types}
+        parts.append(f"PRIMARY KEY ({', '.join(written[folded(key)] for key in ordered_keys(spec))})")
+    return ", ".join(parts)
+
+
+def misfits(
+    spec: TableSpec,
+    fields: Iterable[pa.Field],
+    columns: Iterable[C],
+    named: Callable[[str], C | None],
+    declared: Declared,
+    unfit: Callable[[pa.Field, C], str | None],
+) -> list[tuple[str, str]]:
+    """What is wrong with these fields for a table of these columns; `named` finds the column that a field goes to.
+
+    `unfit` says what is wrong where a column of its type does not hold the field's values, and what to do.
+    """
+    wrong, given = [], set()
+    for field in fields:
+        column = named(field.name)
+        if column is None:
+            wrong.append((field.name, how_to_add(spec, field.name, declared(field) or "TYPE")))
+            continue
+        given.add(column.name)
+        if column.computed:
+            wrong.append((field.name, "is computed by the table itself: leave it out"))
+        elif (problem := unfit(field, column)) is not None:
+            wrong.append((field.name, problem))
+    needed = "is NOT NULL and has no default in the table, and is not to be written: add it"
+    return [*wrong, *((one.name, needed) for one in columns if one.required and one.name not in given)]
 
 
 def addable(spec: TableSpec, fields: Iterable[pa.Field], there: Iterable[str]) -> list[pa.Field]:

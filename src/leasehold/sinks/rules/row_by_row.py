@@ -56,7 +56,7 @@ class RowTarget(Protocol):
     """Where rows go, in the transaction of one batch.
 
     A row that the table refuses is set aside alone, which takes savepoints. A database without them, where an error
-    ends the transaction, raises `SinkError` in `attempt`: nothing of the batch is applied, and the pipeline stops.
+    ends the transaction, raises `SinkError` in `attempt`: nothing of the batch is applied, and it comes again.
     """
 
     def attempt(self, winners: Sequence[int]) -> str | None:

@@ -21,7 +21,15 @@ from pyarrow import types
 from leasehold.database.statements import quoted
 from leasehold.errors import SchemaMismatch
 from leasehold.formats.misfits import type_name
-from leasehold.sinks.rules.columns import addable, how_to_add, on_conflict, refuse_columns, stored_fields, to_write
+from leasehold.sinks.rules.columns import (
+    addable,
+    column_list,
+    misfits,
+    on_conflict,
+    refuse_columns,
+    stored_fields,
+    to_write,
+)
 from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
 from leasehold.sinks.rules.values import ColumnKind, kind_of
 from leasehold.sinks.sqlite.affinity import EXACT_DIGITS, affinity
@@ -86,32 +94,23 @@ def fit(connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema) -> T
     return replace(layout, added=added, last_alone=bool(spec.keys) and not sees_each_row(connection, spec))
 
 
-def _declared(kind: ColumnKind) -> str:
+def _declared(field: pa.Field) -> str | None:
     """The type that a column of a new table is declared with."""
+    kind = kind_of(field.type)
+    if kind is None or kind is ColumnKind.NOTHING:
+        return None
     return {ColumnKind.INTEGER: "INTEGER", ColumnKind.REAL: "REAL", ColumnKind.BLOB: "BLOB"}.get(kind, "TEXT")
 
 
 def created(spec: TableSpec, fields: Sequence[pa.Field]) -> str:
     """The statement that makes the table. Raises `SchemaMismatch` for fields of which no column can be made."""
-    wrong = []
-    parts = []
-    keys = {folded(name) for name in spec.keys}
-    for field in fields:
-        kind = kind_of(field.type)
-        if kind is None or kind is ColumnKind.NOTHING:
-            wrong.append((field.name, "has no type to make a column of: cast the null, or make the table yourself"))
-            continue
-        parts.append(f"{quoted(field.name)} {_declared(kind)}{' NOT NULL' if folded(field.name) in keys else ''}")
-    refuse_columns(spec, wrong)
-    if spec.keys:
-        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, spec.keys))})")
-    return f"CREATE TABLE IF NOT EXISTS {quoted(spec.name)} ({', '.join(parts)})"
+    return f"CREATE TABLE IF NOT EXISTS {quoted(spec.name)} ({column_list(spec, fields, _declared)})"
 
 
 def _add(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[pa.Field]) -> tuple[str, ...]:
     """Add the columns that are missing, if that is wanted. The caller has locked the database."""
-    kinds = [(field.name, kind_of(field.type)) for field in addable(spec, fields, _columns(connection, spec.name)[0])]
-    added = tuple(f"{quoted(name)} {_declared(kind)}" for name, kind in kinds if kind not in (None, ColumnKind.NOTHING))
+    types = [(field.name, _declared(field)) for field in addable(spec, fields, _columns(connection, spec.name)[0])]
+    added = tuple(f"{quoted(name)} {declared}" for name, declared in types if declared)
     for column in added:
         connection.execute(f"ALTER TABLE {quoted(spec.name)} ADD COLUMN {column}")
     return added
@@ -122,27 +121,17 @@ class _TableColumn:
     name: str
     declared: str
     required: bool
-    generated: bool
+    computed: bool
 
 
 def _compare(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[pa.Field]) -> None:
     columns, strict = _columns(connection, spec.name)
-    wrong = []
-    for field in fields:
-        column = columns.get(folded(field.name))
-        if column is None:
-            kind = kind_of(field.type) or ColumnKind.NOTHING
-            wrong.append((field.name, how_to_add(spec, field.name, _declared(kind))))
-        elif column.generated:
-            wrong.append((field.name, "is computed by the table itself: leave it out"))
-        elif not fits(field.type, column.declared, strict=strict):
-            wrong.append((field.name, _unfit(spec, field, column, strict=strict)))
-    given = {folded(field.name) for field in fields}
-    wrong += [
-        (column.name, "is NOT NULL and has no default in the table, and is not to be written: add it")
-        for name, column in columns.items()
-        if column.required and name not in given
-    ]
+
+    def unfit(field: pa.Field, column: _TableColumn) -> str | None:
+        fit = fits(field.type, column.declared, strict=strict)
+        return None if fit else _unfit(spec, field, column, strict=strict)
+
+    wrong = misfits(spec, fields, columns.values(), lambda name: columns.get(folded(name)), _declared, unfit)
     if spec.keys and (problem := _key_problem(connection, spec)):
         wrong.append((", ".join(spec.keys), problem))
     refuse_columns(spec, wrong)
@@ -151,7 +140,7 @@ def _compare(connection: sqlite3.Connection, spec: TableSpec, fields: Sequence[p
 def _unfit(spec: TableSpec, field: pa.Field, column: _TableColumn, *, strict: bool) -> str:
     """What is wrong with a column whose type does not go with the field's, and what to do."""
     kind = kind_of(field.type) or ColumnKind.NOTHING
-    made = f"make the table {spec.called} anew with {quoted(column.name)} {_declared(kind)}"
+    made = f"make the table {spec.called} anew with {quoted(column.name)} {_declared(field) or 'TEXT'}"
     exact = [pa.decimal128(EXACT_DIGITS, min(field.type.scale, EXACT_DIGITS))] if kind is ColumnKind.DECIMAL else []
     takes = next((one for one in (*exact, *_ANY_OF) if fits(one, column.declared, strict=strict)), None)
     if kind is ColumnKind.JSON or takes is None:
