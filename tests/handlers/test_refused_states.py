@@ -38,6 +38,11 @@ WAYS: dict[str, tuple[str, tuple[str, ...], str, str]] = {  # the database, its 
         *("short", "much too long"),
     ),
     "an expression that is no number": ("postgres", (PLAIN, "CREATE INDEX ON notes ((note::bigint))"), "7", "seven"),
+    "no label of an enum": (
+        "postgres",
+        ("CREATE TYPE mood AS ENUM ('sad')", "CREATE TABLE notes (id VARCHAR(50) PRIMARY KEY, note mood)"),
+        *("sad", "glad"),
+    ),
     "a character that no text has": ("postgres", (PLAIN,), "text", "te\0xt"),
 }
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from leasehold.errors import ConfigError
 from leasehold.handlers.contract import EntityEvent, entity
 from leasehold.handlers.table import HandledTable
 from tests.handlers import flat
 from tests.handlers.batches import database, given
+from tests.sinks.postgres import Place
 
 STATE = "id STRING, at TIMESTAMP, there TIMESTAMP_NTZ, day DATE, n BIGINT, ratio DOUBLE, exact DECIMAL(6,2), raw BINARY"
 MOMENT = datetime(2026, 6, 21, 0, 0, 0, 250_000, tzinfo=UTC)
@@ -88,3 +90,38 @@ def test_an_event_fails_by_name_and_alone(bench: Bench, name: str, value: object
     ((reason,),) = bench.look("SELECT reason FROM things_rejected")
     assert f"returned a state whose {name} is" in reason
     assert said in reason
+
+
+def test_a_state_in_a_column_of_an_enum(place: Place) -> None:
+    place.run("CREATE TYPE mood AS ENUM ('sad', 'happy')", "CREATE TABLE things (id mood PRIMARY KEY, mood mood)")
+    seen: list[Any] = []
+
+    @entity(keys=["id"])
+    def handler(state: Any, event: EntityEvent) -> Any:
+        seen.append(state)
+        return {"mood": event.row["mood"]}
+
+    schema = "id STRING, mood STRING"
+    settings = {"table": "things", "pipeline": "p", "schema": schema, "state": schema, "on_failure": "discard"}
+    table: HandledTable = flat.table(handler, place.url, **settings)
+    moods = [("sad", "happy"), ("happy", "glad"), ("glad", "sad"), ("sad", None), ("sad", "sad")]
+    for first, (name, mood) in enumerate(moods):
+        table.on_events(*given(1, first, {"id": name, "mood": mood}))
+    assert [state for state in seen if state] == [{"id": "sad", "mood": "happy"}, {"id": "sad", "mood": None}]
+    assert place.look("SELECT id::text, mood::text FROM things") == [("sad", "sad")]
+    (value, key) = place.look("SELECT reason FROM things_rejected ORDER BY sequence_number")
+    assert "its labels are sad, happy" in value[0]
+    assert "glad" in key[0]
+    table.sink.close()
+
+
+@pytest.mark.parametrize("name", ["schema", "state"])
+def test_a_nested_column_is_to_be_declared_as_text(tmp_path: Path, name: str) -> None:
+    @entity(keys=["id"])
+    def handler(state: Any, event: EntityEvent) -> Any:
+        return state
+
+    wrong = {name: "id STRING, legs ARRAY<STRUCT<at: TIMESTAMP, n: INT>>"}
+    settings = {"table": "things", "pipeline": "p", "schema": "id STRING", "state": "id STRING"} | wrong
+    with pytest.raises(ConfigError, match=r"legs is of type ARRAY.*Declare legs STRING: .* its JSON text"):
+        flat.table(handler, f"sqlite:////{tmp_path}/table.db", **settings)

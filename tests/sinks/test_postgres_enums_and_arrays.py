@@ -87,7 +87,7 @@ def test_a_row_that_a_later_one_replaces_is_judged_too(place: Place, way: str) -
     sink.close()
 
 
-def test_a_label_that_is_added_or_renamed_counts_from_the_next_batch_on(place: Place, way: str) -> None:
+def test_a_type_that_is_altered_is_what_it_is_from_the_next_batch_on(place: Place, way: str) -> None:
     place.run(MOOD)
     sink = table(place, way, "mood mood, moods mood[]")
 
@@ -101,6 +101,9 @@ def test_a_label_that_is_added_or_renamed_counts_from_the_next_batch_on(place: P
     place.run("ALTER TYPE mood RENAME VALUE 'sad' TO 'down'")
     assert (give(4, "down"), give(5, "sad")) == (0, 1)
     assert place.look(REASONS)[-1][1].endswith(f"; its labels are glad, down, {ODD}, happy")
+    place.run("ALTER TYPE mood RENAME TO feeling")
+    assert (give(6, "down"), give(7, "sad")) == (0, 1)
+    assert f"{place.schema}.feeling" in place.look(REASONS)[-1][1]
     sink.close()
 
 

@@ -106,15 +106,16 @@ SELECT c.oid::text || c.relkind::text || c.relispartition::text || c.relrowsecur
     WHERE indrelid = c.oid), '') ||
   coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_constraint
     WHERE conrelid = c.oid OR confrelid = c.oid), '') ||
-  coalesce((SELECT string_agg(concat_ws(',', enumtypid, enumsortorder, enumlabel), ';' ORDER BY oid) FROM pg_enum
-    WHERE enumtypid IN (SELECT unnest(ARRAY[b.oid, b.typelem]) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-      JOIN pg_type b ON b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
-      WHERE a.attrelid = c.oid AND a.attnum > 0)), '') ||
   coalesce((SELECT string_agg(oid::text, ';' ORDER BY oid) FROM pg_trigger
     WHERE tgrelid = c.oid AND NOT tgisinternal), '') || c.relhassubclass::text ||
   c.relpersistence::text || CASE WHEN c.relhassubclass THEN coalesce({UNLOGGED.format(relation="c")}, '') ELSE '' END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = ANY(%(names)s::text[]) ORDER BY c.relname
+"""
+
+_LABELS = """
+SELECT enumtypid::regtype::text, enumlabel::text FROM pg_enum WHERE enumtypid = ANY(%(enums)s::bigint[]::oid[])
+ORDER BY enumtypid, enumsortorder
 """
 
 
@@ -243,6 +244,17 @@ def state_of(session: PostgresSession, names: Sequence[str]) -> tuple[str, ...]:
     """Differs once one of these tables has been made, dropped or altered in what a batch depends on."""
     rows = session.rows(_STATE, schema=session.names.schema, names=[*names])
     return tuple(str(row[0]) for row in rows)
+
+
+def has_its_labels(session: PostgresSession, table: Relation) -> bool:
+    """Whether the enums of the table's columns are called, and have the labels, that were read with it."""
+    enums = {
+        column.enum.oid: (column.declared.removesuffix("[]"), column.enum) for column in table.columns if column.enum
+    }
+    if not enums:
+        return True
+    labels = [(name, label) for _, (name, enum) in sorted(enums.items()) for label in enum.labels]
+    return session.rows(_LABELS, enums=[*enums]) == labels
 
 
 def relation(session: PostgresSession, name: str) -> Relation:

@@ -61,7 +61,7 @@ def _value(declared: str, name: str) -> str | None:
         return f"CAST({name} AS text)"
     if kind == "date":
         return _finite(name, f"{name} - DATE '1970-01-01'")
-    if declared.startswith("timestamp"):
+    if declared.startswith(("timestamp ", "timestamp(")):
         # In two parts, each of which a double holds exactly: before Postgres 14 it is what extract gives.
         minutes = f"CAST(extract(epoch FROM date_trunc('minute', {name})) AS bigint) * 1000000"
         return _finite(name, f"{minutes} + CAST(extract(microseconds FROM {name}) AS bigint)")

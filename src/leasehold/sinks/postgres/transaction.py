@@ -27,7 +27,7 @@ from leasehold.sinks.beside.transaction import ChangesBeside
 from leasehold.sinks.postgres import forgetting, identities, memory, own_values, rejected_table, states
 from leasehold.sinks.postgres.at_once import AtOnce, Chance
 from leasehold.sinks.postgres.bookkeeping import FORMAT, LOCK, Bookkeeping
-from leasehold.sinks.postgres.catalog import check_tables, kind_of_relation, state_of
+from leasehold.sinks.postgres.catalog import check_tables, has_its_labels, kind_of_relation, state_of
 from leasehold.sinks.postgres.entity_locks import locked
 from leasehold.sinks.postgres.layout import Layout, fit
 from leasehold.sinks.postgres.memory import claims_of
@@ -156,7 +156,8 @@ class PostgresTransaction(ChangesBeside):
     def fit(self, schema: pa.Schema, *, only_look: bool = False) -> None:
         """See `TableTransaction`. With `only_look`, in a transaction that is undone, the table is not altered."""
         state, checked = state_of(self._session, self._mine), self.checked
-        if checked and checked.state == state and checked.schema.equals(schema):
+        is_same = checked is not None and checked.state == state and checked.schema.equals(schema)
+        if checked and is_same and has_its_labels(self._session, checked.layout.relation):
             return
         session, spec = self._session, self._session.spec
         session.run("SELECT pg_advisory_xact_lock(%(lock)s)", lock=LOCK)

@@ -2,7 +2,7 @@
 
 Owns those sentences. Where Spark has a type that the column takes, the value is to be cast to it. Otherwise the column
 becomes text, or jsonb for what is nested, and the table casts: in a generated column, where the server reads the text
-of this type in one way for all, or else in a view, with a CHECK that has other values rejected.
+of this type in one way for all, or else in a view, with a CHECK that refuses a text which the type does not take.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def _remedy(spec: TableSpec, field: pa.Field, column: TableColumn) -> str:
     return f"write {as_text}, and cast it in a view: {text}, {check}"
 
 
-def _expression(type_: pa.DataType, target: pa.DataType) -> str:
-    """What makes a column of this type one of the target's, in Spark's SQL: of the column's name, and the type's."""
-    element = element_of(target)
+def _expression(type_: pa.DataType, other: pa.DataType) -> str:
+    """What makes a column of this type one of the other, in Spark's SQL: of the column's name, and the other's."""
+    element = element_of(other)
     if element is None or element_of(type_) is not None:
         return "CAST({} AS {})"
     return "from_json({}, '{}')" if kind_of(type_) is ColumnKind.TEXT else f"array(CAST({{}} AS {_spark(element)}))"

@@ -312,5 +312,5 @@ def text_in_json(value: object) -> str:
 
 
 def dumps(value: object, default: Callable[[Any], object] | None = None) -> str:
-    """A value as JSON, in the one form in which all of it is kept; `default` makes JSON of what has no JSON."""
+    """A value as JSON, in the one form in which all of it is kept; `default` makes a text of what JSON has not."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default)
