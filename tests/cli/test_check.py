@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -147,9 +149,7 @@ def test_events_that_are_gone_before_they_were_read_are_something_to_do(tmp_path
     assert begin > 2
     _, checks = checked(tmp_path)
     (problem,) = to_do(checks)
-    assert problem.startswith(
-        f"unread events: partition 1: events [2, {begin}) are gone from the hub; a start would end"
-    )
+    assert problem.startswith(f"unread events: partition 1: events [2, {begin}) are gone from the hub; a start ends")
     assert "--set source.fail_on_data_loss=false" in problem
     code, checks = checked(tmp_path, "--set", "source.fail_on_data_loss=false")
     assert (code, to_do(checks)) == (0, [])
@@ -460,3 +460,26 @@ def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
     return port
+
+
+def test_an_instance_that_gives_up_says_so_and_why(tmp_path: Path, hub: LogHub) -> None:
+    """What `check` finds beforehand."""
+    (tmp_path / "checked_orders.py").write_text(
+        "from leasehold.handlers import entity\n\n\n@entity(keys=['order_id'])\ndef order(state, event):\n    ...\n"
+    )
+    file = tmp_path / "orders.toml"
+    file.write_text(HANDLED)
+    spec = TableSpec(name="orders", pipeline="orders", keys=("order_id",))
+    sink = open_sink("sqlite:///entities.db", spec, base=tmp_path)
+    sink.check(
+        pa.schema([("order_id", pa.string()), ("total", pa.int64()), *((one, pa.string()) for one in FENCE_COLUMNS)])
+    )
+    sink.set_watermarks(hub.identity, {"1": Watermark(2, 4, whole=True)})
+    [found] = to_do(json.loads(CliRunner().invoke(app, ["check", str(file), "--json"]).stdout)["checks"])
+    command = [sys.executable, "-m", "leasehold", "run", str(file), "--no-spark"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 1
+    why = "level 4 of partition 1, and the checkpoint store knows 0"
+    assert why in found
+    assert ended.stderr.splitlines()[-1].startswith("leasehold: this instance gives up: ")
+    assert why in ended.stderr.splitlines()[-1]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from leasehold.cli.output import Column, JsonOutput, Output, Result, ResultTable, TableOutput, plain
 from leasehold.printable import LONGEST
@@ -95,3 +98,32 @@ def test_a_cell_shows_no_more_than_can_be_read_and_json_has_it_whole(capsys: pyt
     _, row, document = capsys.readouterr().out.splitlines()
     assert row == f"{'x' * (LONGEST - 1)}…"
     assert json.loads(document) == {"owners": [{"owner": large}]}
+
+
+def test_a_table_wider_than_the_terminal_has_its_remarks_under_it_once() -> None:
+    """Equal remarks have one number; a short one stays in its cell, and so do all where there is room."""
+    long, other = "raise maximum_partitions, or start another instance", "the hub has removed what was unread"
+    columns = [Column("partition", "Partition"), Column("remark", "Remark", remark=True)]
+    table = ResultTable("partitions", columns, [("0", long), ("1", "waits"), ("2", other), ("3", long), ("4", None)])
+    narrow, under = table.laid_out(40)
+    assert [*narrow.columns[1].cells] == [Text(cell) for cell in ("(1)", "waits", "(2)", "(1)", "-")]
+    assert under == [f"(1) {long}", f"(2) {other}"]
+    wide, none = table.laid_out(9 + 2 + len(long))
+    assert [*wide.columns[1].cells] == [Text(cell) for cell in (long, "waits", other, long, "-")]
+    assert none == []
+    assert table.laid_out(9 + 2 + len(long) - 1)[1] == under
+    assert table.records()[0] == {"partition": "0", "remark": long}
+
+
+def test_on_a_terminal_a_table_is_as_wide_as_that() -> None:
+    """The remarks wrap below it; elsewhere a line is as long as its content."""
+    columns = [Column("partition", "Partition"), Column("remark", "Remark", remark=True)]
+    result = Result("done", {}, ResultTable("partitions", columns, [("0", LONG[:150]), ("1", LONG[:150])]))
+    shown = StringIO()
+    output = TableOutput()
+    output.results = Console(file=shown, width=60, force_terminal=True, color_system=None)
+    output.show(result)
+    lines = shown.getvalue().splitlines()
+    assert all(len(line) <= 60 for line in lines)
+    assert [line.startswith("(1) ") for line in lines].count(True) == 1
+    assert lines[-1] == "done"

@@ -98,6 +98,10 @@ def test_what_is_waited_for_is_said_once_and_not_beside_what_is_wrong(
         patch.setattr(waiting, "SILENT", 0.05)
         assert patiently(slow, NEVER, "redis://db") == 7
         assert capsys.readouterr().err == "leasehold: waiting for an answer of redis://db\n"
+        for file in ("log:////data/hub.db", "the database, sqlite:///table.db"):
+            said.clear()
+            assert patiently(slow, NEVER, file) == 7
+            assert capsys.readouterr().err == f"leasehold: waiting for {file}: the file is locked or slow\n"
         said.clear()
         with said_when_slow("\x1b[31mred") as answered:
             until(said.is_set, "the word")

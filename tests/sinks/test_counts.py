@@ -14,12 +14,13 @@ import pytest
 
 from leasehold.counts import APART, EVENTS, ROWS, Counts
 from leasehold.model import EventRange
+from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
 from leasehold.sinks.features import BOOKKEEPING, require
 from leasehold.sinks.rules.batch import Batch, Identities
 from leasehold.sinks.rules.skipping import SkipNote
 from leasehold.sinks.rules.table_spec import TableSpec
-from tests.sinks.events import MADE, MADE_APPEND, SCHEMA, E, batch, look, sink
+from tests.sinks.events import MADE, MADE_APPEND, SCHEMA, E, batch, look, run, sink
 from tests.sinks.postgres import Place
 from tests.sinks.ranges import read
 
@@ -214,3 +215,33 @@ def test_the_counts_of_a_random_stream_add_up_in_postgres(place: Place, mode: st
         tables = place.look(f"SELECT tablename FROM pg_tables WHERE schemaname = '{place.schema}'")
         place.run(f"DROP TABLE {', '.join(name for (name,) in tables)} CASCADE")
     all_named(totals, mode)
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_a_row_that_is_superseded_is_never_asked_whether_it_breaks_a_rule(
+    database: str, tmp_path: Path, place: Place
+) -> None:
+    """The paragraph of docs/watching.md: the table is the same in either order of events, the counts are not."""
+    older, newer = E("a", "bad", version=1), E("a", "ok", version=2)
+    for name, by_version, batches, counts in (
+        ("bad_first", True, [[older, newer]], (1, 0, 1)),
+        ("bad_last", True, [[newer, older]], (1, 1, 0)),
+        ("two_batches", True, [[newer], [older]], (1, 1, 0)),
+        ("no_order", False, [[newer, older]], (1, 0, 1)),
+    ):
+        made = MADE.replace("flights", name)
+        spec = TableSpec(name=name, pipeline="p", keys=("tail",), sequence_by="version" if by_version else None)
+        if database == "sqlite":
+            run(tmp_path / "table.db", made)
+            table: Sink = open_sink("sqlite:///table.db", spec, base=tmp_path)
+        else:
+            place.run(made)
+            table = place.sink(spec)
+        total, number = Counts(), 0
+        for events in batches:
+            numbered = [one._replace(number=number + at) for at, one in enumerate(events)]
+            total = total.plus(table.apply(batch(numbered, by_version=by_version)))
+            number += len(numbered)
+        assert (total.applied, total.superseded, total.rejected) == counts, name
+        assert (table.row_count(), table.set_aside_counts().rejected) == (1, counts[2])
+        table.close()

@@ -28,7 +28,7 @@ COLUMNS = (
     Column("place", "From"),
     Column("ok", "", text=lambda ok: "?" if ok is None else "ok" if ok else "TO DO"),
     Column("said", "Found"),
-    Column("remedy", "What to do"),
+    Column("remedy", "What to do", remark=True),
 )
 SPARK_TIMEOUT = 120.0
 """Seconds that a job of Spark may take."""

@@ -29,6 +29,7 @@ from leasehold.printable import utc as utc
 
 _UNLIMITED = 100_000  # columns of a page that is no terminal
 _SHOWN = 160  # characters
+_SHORT = 20  # characters of a remark that stays in its cell
 
 
 def plain(value: object) -> str:
@@ -51,13 +52,17 @@ def short(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its key in JSON, its title in a table, and how a value is written there. `hidden`: in JSON alone."""
+    """One column: its key in JSON, its title in a table, and how a value is written there. `hidden`: in JSON alone.
+
+    `remark`: a sentence or more, which stands under a table that is wider than the terminal.
+    """
 
     key: str
     title: str
     right: bool = False
     text: Callable[[Any], str] = plain
     hidden: bool = False
+    remark: bool = False
 
     def cell(self, value: object) -> str:
         """A value as people see it in this column, whoever wrote it."""
@@ -79,13 +84,39 @@ class ResultTable:
 
     def rendered(self) -> RichTable:
         """The rows as a table for a terminal; a value that does not fit goes on in the next line."""
+        return self._drawn(self._cells())
+
+    def laid_out(self, width: int) -> tuple[RichTable, list[str]]:
+        """The same; where it is wider than this, each remark stands under it once, by the number in its cells."""
+        cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(self._titles(), *cells, strict=True)]
+        if sum(widths) + 2 * (len(widths) - 1) <= width:
+            return self._drawn(cells), []
+        numbers: dict[str, int] = {}
+        for row in cells:
+            for place, column in enumerate(self._shown()):
+                if column.remark and len(row[place]) > _SHORT:
+                    row[place] = f"({numbers.setdefault(row[place], len(numbers) + 1)})"
+        return self._drawn(cells), [f"({number}) {remark}" for remark, number in numbers.items()]
+
+    def _shown(self) -> list[Column]:
+        return [column for column in self.columns if not column.hidden]
+
+    def _titles(self) -> list[str]:
+        return [column.title for column in self._shown()]
+
+    def _cells(self) -> list[list[str]]:
+        return [
+            [one.cell(value) for one, value in zip(self.columns, row, strict=True) if not one.hidden]
+            for row in self.rows
+        ]
+
+    def _drawn(self, cells: Sequence[Sequence[str]]) -> RichTable:
         table = RichTable(box=None, pad_edge=False, header_style="bold", show_edge=False)
-        for column in self.columns:
-            if not column.hidden:
-                table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-        for row in self.rows:
-            cells = [(column, value) for column, value in zip(self.columns, row, strict=True) if not column.hidden]
-            table.add_row(*(Text(column.cell(value)) for column, value in cells))  # Text: no markup in data
+        for column in self._shown():
+            table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*map(Text, row))  # Text: no markup in data
         return table
 
 
@@ -138,13 +169,19 @@ class TableOutput(Output):
 
     def show(self, result: Result) -> None:
         if result.table is not None:
-            self.results.print(result.table.rendered())
+            self._put(result.table)
         for other in result.others:
             if other.rows:
                 self.results.print()
-                self.results.print(other.rendered())
+                self._put(other)
         if result.summary:
             self.results.print(Text(printable_lines(result.summary)))
+
+    def _put(self, table: ResultTable) -> None:
+        drawn, remarks = table.laid_out(self.results.width)
+        self.results.print(drawn)
+        for remark in remarks:
+            self.results.print(Text(remark))
 
 
 class JsonOutput(Output):

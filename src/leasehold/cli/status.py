@@ -83,7 +83,7 @@ COLUMNS = (
     Column("lag", "Lag", right=True),
 )
 UNREAD = Column("lagSeconds", "Oldest unread", right=True, text=_unread)
-REMARK = Column("remark", "Remark")
+REMARK = Column("remark", "Remark", remark=True)
 
 
 @click.command(short_help="Show who holds which partition, and how far it has come.")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHOWN = 8  # partitions
+_LOST = "a start ends with DataLoss on Spark, and without Spark leaves the partition unread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _lost(
             said = f"partition {partition}: events [{place}, {properties.begin}) are gone from the hub"
             if reads.fail_on_data_loss:
                 remedy = "They cannot be read any more. To go on without them: --set source.fail_on_data_loss=false"
-                yield Finding("unread events", DRIVER, False, f"{said}; a start would end with DataLoss", remedy)
+                yield Finding("unread events", DRIVER, False, f"{said}; {_LOST}", remedy)
             else:
                 yield Finding("unread events", DRIVER, True, f"{said}; a start goes on without them")
 

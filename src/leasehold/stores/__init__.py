@@ -93,7 +93,7 @@ def open_existing(url: str, *, base: Path | None = None, timeout: float = 3.0) -
     if isinstance(store, TellsWhetherMade) and not store.is_made():
         raise UsageError(
             f"there is no store at {masked(url)}, and none was made: no instance has used it yet, or the URL is not "
-            "the one that they use. `leasehold init STORE_URL` makes an empty one"
+            "the one that they use. `leasehold init` of the pipeline file, or of the URL, makes an empty one"
         )
     return store
 

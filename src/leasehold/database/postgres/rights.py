@@ -49,7 +49,9 @@ def lacking(connection: psycopg.Connection[Any], schema: str, message: str) -> s
     if len(found) != 1:
         return ""
     [(named, rights, user)] = found
-    return f"This user has no {', '.join(rights)} there: GRANT {', '.join(rights)} ON {named} TO {user}"
+    shown = ", ".join(rights)
+    said = f"This user has no {shown} there: GRANT {shown} ON {named} TO {user}"
+    return f"{said}. leasehold check names all that is missing; docs/bookkeeping.md lists all rights"
 
 
 _MISSING = f"""

@@ -78,8 +78,9 @@ class Component:
             there, missing = self.check(where, session)
         if there and missing:
             raise UsageError(
-                f"{where}: {_are_gone(missing)}, and who only reads makes none. `leasehold init STORE_URL` makes what "
-                "is missing again, empty, and so does the next instance that starts"
+                f"{where}: {_are_gone(missing)}, and who only reads makes none. `leasehold init` of the "
+                "pipeline file, or of the URL, makes what is missing again, empty, and so does the next "
+                "instance that starts"
             )
         return there
 
@@ -137,8 +138,9 @@ def gone(where: str, missing: Collection[str] = ()) -> StoreUnavailable:
     """The error of a store that has seen its tables before, and does not make empty ones behind its own back."""
     what = _are_gone(missing) if missing else "the tables of Leasehold are gone"
     return StoreUnavailable(
-        f"{where}: {what}, and were there before (was the database restored?). `leasehold init STORE_URL` makes what "
-        "is missing again, empty, and so does the next instance that starts"
+        f"{where}: {what}, and were there before (was the database restored?). `leasehold init` of the pipeline "
+        "file, or of the URL, makes what is missing again, empty, and so does the next instance that "
+        "starts"
     )
 
 
