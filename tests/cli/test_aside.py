@@ -87,8 +87,12 @@ def test_totals_are_exact_and_bad_amounts_are_one_reason(flights: str) -> None:
         (["--hub", "h", "--event", "0:7", "--event", "1:5"], 2),
         (["--reason-has", "the field amount is …, which"], BAD),
         (["--reason-has", "EUR 78"], 4),
+        (["--reason-has", "\udcff"], 0),
+        (["--hub", "\udcff"], 0),
+        (["--event", "\udcff:7"], 0),
+        (["--event", "\udcff:7", "--event", "0:8"], 1),
     ],
-    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+    ids=lambda one: ascii(" ".join(one)) if isinstance(one, list) else "",
 )
 def test_what_is_chosen_is_counted(flights: str, options: list[str], count: int) -> None:
     found = document(flights, "--kind", "rejected", *options)

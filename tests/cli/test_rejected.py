@@ -193,6 +193,16 @@ def test_more_reasons_than_are_read_at_once_are_counted_all_the_same(
     assert invoke.document(place, "") == found
 
 
+def test_a_large_file_is_taken_in_one_look(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = invoke(place, "export").stdout.splitlines()
+    (place / "mend.jsonl").write_text("\n".join([lines[0].replace('{\\"id\\": 1', "{}"), lines[2]]))
+    retry = ("retry", "--from", str(place / "mend.jsonl"), "--dry-run")
+    few = invoke.document(place, *retry)
+    assert (few["chosen"], few["mended"]) == (2, 1)
+    monkeypatch.setattr("leasehold.operations.aside.contract.FEW", 0)
+    assert invoke.document(place, *retry) == few
+
+
 def _change(place: Path, column: str, value: str | bytes, table: str = "flights_rejected") -> None:
     """Write SQL, or bytes, into a column of the second row, as somebody else may."""
     sql, values = ("?", [value]) if isinstance(value, bytes) else (value, [])

@@ -256,6 +256,20 @@ def test_another_user_makes_the_tables_and_a_role_is_given_the_rights(few: FewRi
     assert not (tmp_path / "lite.db").exists()
 
 
+def test_sql_with_a_name_that_cannot_be_printed_is_told_as_json_alone(tmp_path: Path) -> None:
+    file = tmp_path / "odd.toml"
+    sink = 'url = "sqlite:///lite.db"\ntable = "or\\u00a0ders"\nkeys = ["id"]\n'
+    file.write_text(
+        f'name = "odd"\n[source]\nhub = "log:///hub.db"\n[ownership]\nstore = "sqlite:///lite.db"\n[sink]\n{sink}'
+        '[transform]\nschema = "id STRING"\n'
+    )
+    said = CliRunner().invoke(app, ["init", str(file), "--sql"])
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert "--sql --json" in said.stderr
+    (statements,) = command("init", file, "--sql")["statements"].values()
+    assert any('"or\u00a0ders"' in one for one in statements)
+
+
 def test_the_search_path_of_the_role_decides_where_the_tables_are_made(few: FewRights, tmp_path: Path) -> None:
     file = pipeline(tmp_path, few, "plain")
     few.run('CREATE SCHEMA "My Own"', f'ALTER ROLE {few.role} SET search_path = "My Own", public')

@@ -292,7 +292,7 @@ FILE = click.File(encoding="utf-8", errors="surrogateescape")
 FROM = click.option(
     "--from", "source", type=FILE, metavar="FILE", help="Those of this file, with its bodies; - is stdin."
 )
-AT_MOST = click.IntRange(min=1)
+AT_MOST = click.IntRange(min=1, max=2**31 - 1)
 LIMIT = click.option(
     "--limit", type=AT_MOST, default=20, show_default=True, help="How many entries and reasons to show."
 )

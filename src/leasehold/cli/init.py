@@ -15,8 +15,8 @@ from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import patiently, said_when_slow
 from leasehold.cli.output import Column, JsonOutput, Output, Result, ResultTable, output_option
-from leasehold.errors import ConfigError, MissingDependency
-from leasehold.printable import counted, printable_lines
+from leasehold.errors import ConfigError, MissingDependency, UsageError
+from leasehold.printable import counted, excerpt, printable_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,10 +201,22 @@ def _show(parts: Sequence[Part], who: _Who, output: Output, ready: str, facts: d
     if isinstance(output, JsonOutput):
         output.show(Result(facts={**facts, "statements": printed}))
         return
+    _check_as_they_are([one for its in printed.values() for one in its])
     for place, its in printed.items():
         click.echo(printable_lines(f"-- {place}"))
         for one in its:
             click.echo(printable_lines(one if one.startswith("--") else f"{one};"))
+
+
+def _check_as_they_are(statements: Sequence[str]) -> None:
+    """Refuse to print a name with an escape in it: the statement would be about another one. Raises `UsageError`."""
+    for one in statements:
+        if not one.startswith("--") and printable_lines(one) != one:
+            raise UsageError(
+                f"a statement has a name with a character that cannot be printed, and with an escape in its place it "
+                f"would be about another: {excerpt(one)}. `leasehold init --sql --json` has all statements as they "
+                "are; or take a name without it"
+            )
 
 
 def _topic(url: str, partitions: int | None, replication_factor: int | None, config: tuple[str, ...]) -> Result:

@@ -29,6 +29,9 @@ from leasehold.sinks.set_aside import Selection
 T = TypeVar("T")
 AT_A_TIME = 1000
 """Entries that are read, or changed, together."""
+FEW = 4
+"""Pieces of a file that are looked up one by one: each may take a look at all that is set aside. Of a larger file all
+entries are gone through, once."""
 GONE = "it is not there any more, or was set aside anew since it was exported"
 
 
@@ -179,8 +182,10 @@ class Aside(ABC):
             yield from self.chosen(choice)
             return
         missing = dict(file.lines)
-        for events in pieces(sorted(file.events, key=lambda event: (event[0] or "", event[1]))):
-            for entry in self.chosen(EntryFilter(events=frozenset(events))):
+        some = pieces(sorted(file.events, key=lambda event: (event[0] or "", event[1])))
+        choices = [EntryFilter(events=frozenset(events)) for events in some]
+        for choice_of_file in choices if len(choices) <= FEW else [EntryFilter()]:
+            for entry in self.chosen(choice_of_file):
                 if (line := missing.pop(file.name_of(entry.record), None)) is None:
                     continue
                 judged = self.mended(entry, line)
