@@ -104,7 +104,8 @@ def test_who_is_stopped_while_waiting_waits_no_longer() -> None:
 
 
 def test_one_line_is_said() -> None:
-    assert sentence(HubUnavailable("a: no\nanswer."), 59.7) == "a: no answer. Waiting for it, 60 s at most"
+    assert sentence(HubUnavailable("a: no\nanswer."), 59.7) == "a: no answer. Waiting for it, 1 minute at most"
+    assert sentence(HubUnavailable("a: no answer."), float("inf")) == "a: no answer. Waiting for it, without an end"
 
 
 def test_a_file_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:

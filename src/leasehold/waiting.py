@@ -10,6 +10,7 @@ this, and nobody below: a store or hub raises at its time-out.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import threading
@@ -126,4 +127,5 @@ def _close(*files: int) -> None:
 
 def sentence(error: LeaseholdError, patience: float) -> str:
     """What to say to a person, in one line."""
-    return f"{' '.join(str(error).split()).rstrip('.')}. Waiting for it, {span(patience)} at most"
+    longest = "without an end" if math.isinf(patience) else f"{span(round(patience))} at most"
+    return f"{' '.join(str(error).split()).rstrip('.')}. Waiting for it, {longest}"

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event, Ownership
+from leasehold.printable import span
 from leasehold.spark import RowRules, for_each_batch
 from leasehold.spark.plan.offsets import ReadRange
 from leasehold.spark.plan.options import parse_options
@@ -135,7 +136,7 @@ def test_a_batch_that_hangs_is_told_by_the_source_which_then_holds_nothing(
         [timer] = ByHand.made
         assert timer.interval < NEVER, "a little before the manager drops what it holds"
         timer.function(*timer.args)
-        assert f"no progress for the stall timeout ({NEVER:g} s): partition 0 [0, 5)" in caplog.text
+        assert f"no progress for the stall timeout ({span(NEVER)}): partition 0 [0, 5)" in caplog.text
         assert not stream.manager.held()
         records = SqliteStore(tmp_path / "stores.db")
         group = hub.consumer_group("$Default")

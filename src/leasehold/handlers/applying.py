@@ -114,16 +114,16 @@ def check_columns(handler: EntityHandler, schema: pa.Schema, state: pa.Schema) -
 
 
 def require_handler(
-    candidate: object, field: str = "handler", named: str | None = None, keys: Sequence[str] = ()
+    function: object, field: str = "handler", named: str | None = None, keys: Sequence[str] = ()
 ) -> EntityHandler:
-    """The candidate, if `entity` has made it. Raises `ConfigError` that says how, with the keys if known."""
-    if isinstance(candidate, EntityHandler):
-        return candidate
+    """What `entity` has made of a function. Raises `ConfigError` that says how, with the keys if known."""
+    if isinstance(function, EntityHandler):
+        return function
     shown = json.dumps([*keys]) if keys else "[…]"
     raise ConfigError(
         field,
-        named or getattr(candidate, "__name__", None),
-        f"a handler, and this is a {type(candidate).__name__}",
+        named or getattr(function, "__name__", None),
+        f"a handler, and this is a {type(function).__name__}",
         f"Put @entity(keys={shown}) above the function: from leasehold.handlers import entity",
     )
 

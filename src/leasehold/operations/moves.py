@@ -103,7 +103,7 @@ def _of_partition(step: _Step) -> Iterator[Move]:
         if new.alive:
             yield Move(at, MoveKind.RENEWED, new.partition, new.owner)
         else:
-            age = "" if new.age is None else f"the last time {span(new.age)} ago"
+            age = "" if new.age is None else f"the last time {span(round(new.age))} ago"
             yield Move(at, MoveKind.EXPIRED, new.partition, new.owner, reason=age)
     if new.suspect and not old.suspect:
         yield Move(at, MoveKind.SUSPECTED, new.partition, new.owner, reason=new.last_error)
@@ -128,7 +128,7 @@ def _change(step: _Step) -> Move:
     if owner_name(old.owner) == owner_name(new.owner):
         return move(MoveKind.TAKEN_BACK, "the instance was started again" if old.owner != new.owner else "")
     if step.expired:
-        age = "" if step.silence is None else f" for {span(step.silence)}"
+        age = "" if step.silence is None else f" for {span(round(step.silence))}"
         return move(MoveKind.TAKEN_OVER, f"{old.owner} had not renewed{age}")
     if old.asked_by == new.owner:
         return move(MoveKind.HANDED_OVER, f"{new.owner} asked for it")
