@@ -69,7 +69,7 @@ def test_a_sink_that_cannot_forget_is_refused(tmp_path: Path) -> None:
     class Plain:
         spec, features = ONE, frozenset[object]()
 
-    with pytest.raises(UsageError, match=r"feature FORGETTING.*Leave out rejected_retention"):
+    with pytest.raises(UsageError, match=r"feature BOOKKEEPING.*Leave out rejected_retention"):
         Clearing(Plain(), Retention(rejected=1.0))  # type: ignore[arg-type]
 
 

@@ -20,6 +20,9 @@ PIPELINE = """
 name = "p"
 [source]
 hub = "log:///hub.db"
+[transform]
+schema = "tail STRING, status STRING, slot BIGINT"
+sql = "SELECT tail, status, slot, hub, partition, sequenceNumber, ownerLevel FROM events"
 [ownership]
 store = "sqlite:///stores.db"
 [sink]
@@ -49,10 +52,9 @@ def update(place: Place) -> None:
 @pytest.mark.parametrize(("room", "said"), [("", 1), ("WITH (fillfactor = 90)", 1), ("WITH (fillfactor = 50)", 0)])
 def test_a_table_whose_updates_write_each_index_is_told_of(place: Place, room: str, said: int) -> None:
     sink = filled(place, room)
-    table = sink
-    assert table.advice() == ()
+    assert sink.advice() == ()
     update(place)
-    found = table.advice()
+    found = sink.advice()
     assert len(found) == said
     for one in found:
         assert one.startswith("flights % has fillfactor ")
