@@ -29,6 +29,9 @@ FILE = """
 name = "flights"
 [source]
 hub = "log:///hub.db"
+[transform]
+schema = "tail STRING, status STRING, slot BIGINT"
+sql = "SELECT tail, status, slot, hub, partition, sequenceNumber, ownerLevel FROM events"
 [ownership]
 store = "STORE"
 [sink]
@@ -117,7 +120,7 @@ def test_what_a_killed_reset_has_left_is_said_and_running_it_again_ends_it(
         with pytest.raises(UsageError, match="has begun and not ended"):
             start()
         checks = CliRunner().invoke(app, ["check", str(file), "--no-spark", "--json"])
-        [found] = [one["said"] for one in json.loads(checks.stdout)["checks"] if not one["ok"]]
+        [found] = [one["said"] for one in json.loads(checks.stdout)["checks"] if one["ok"] is False]
         assert command in found
         if to == "earliest":
             assert "run that again first" in reset(databases, file, '{"1": 3}')

@@ -305,9 +305,8 @@ def test_a_reset_beside_a_stopped_process(tmp_path: Path, where: str) -> None:
 
         def to_sink(table: SqliteSink = table) -> list[Moved]:
             binding = PipelineBinding("p", "s")
-            return reset_group(
-                hub, group, Stores(store, store), table, binding, to=None, expiration=0.2
-            )  # expires: awaited
+            stores, expiration = Stores(store, store), 0.2  # expires: awaited
+            return reset_group(hub, group, stores, table, binding, to=None, expiration=expiration)
 
         if where == "amid":
             impatient = sink(tmp_path / "table.db", "append", timeout=0.5)  # impatient: it is locked for good
