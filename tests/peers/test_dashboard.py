@@ -54,7 +54,7 @@ def instance(place: Place, name: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def drawn(which: str, owners: int) -> str:
-    """Whether lanes show stretches of so many owners, each wider than the 2 that the shortest one gets, as a script.
+    """Whether lanes show stretches of `owners` owners, each wider than the 2 that the shortest one gets, as a script.
 
     Between the two owners of a take-over may stand a short one of nobody: a look fell between expiry and claim.
     """
