@@ -1,17 +1,19 @@
-"""A start of the plain processor asks the table: a group that it knows is not new."""
+"""A start of the plain processor asks the table, since a group that it knows is not new, and ties the group to it."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from leasehold.config import OwnershipSettings
-from leasehold.errors import OwnerLevelWentBack
+from leasehold.errors import AlreadyInUse, ConfigError, OwnerLevelWentBack
 from leasehold.hubs.log.hub import LogHub
-from leasehold.model import LATEST, Event
+from leasehold.model import LATEST, Checkpoint, Event
 from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext
 from leasehold.sinks import TableSpec
 from leasehold.sinks.rules.batch import Batch
@@ -29,6 +31,10 @@ class Place:
         self.folder = folder
         self.hub = LogHub.create(folder / "hub.db", partitions=1)
         self.table = SqliteSink(folder / "table.db", SPEC)
+
+    def fill(self, name: str, pipeline: str) -> None:
+        """From here on another table is filled, in a database of its own."""
+        self.table = SqliteSink(self.folder / f"{name}.db", replace(SPEC, pipeline=pipeline))
 
     def processor(self, reached: int, *, asks: bool = True) -> tuple[EventProcessor, threading.Event]:
         """A new instance, as after a restart; the event is set when it has applied up to `reached`."""
@@ -96,3 +102,57 @@ def test_a_start_that_is_in_order(place: Place) -> None:
     place.hub.send([Event(b"x")] * 5, partition="0")
     place.run(10)
     assert place.table.row_count() == 25
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline", "refused"),
+    [
+        ("other", "q", "belongs to pipeline 'p', and this is 'q'.*consumer_group of its own"),
+        ("other", "p", "the table of pipeline 'p' is not the one that consumer group '.*' has filled so far"),
+    ],
+)
+def test_a_second_pipeline_or_table_of_the_group_is_refused_with_nothing_claimed(
+    place: Place, name: str, pipeline: str, refused: str
+) -> None:
+    place.run(10)
+    place.hub.send([Event(b"x")] * 5, partition="0")
+    first = place.table
+    place.fill(name, pipeline)
+    with pytest.raises(AlreadyInUse, match=refused):
+        place.processor(0)[0].run()
+    assert place.table.row_count() == 0
+    place.table = first
+    place.run(10)
+    assert first.row_count() == 25  # the refused start has taken nothing from it
+
+
+def test_a_second_pipeline_is_refused_while_the_first_one_works(place: Place) -> None:
+    working, done = place.processor(4)
+    with working:
+        until(lambda: working.partitions, "the partition to be held")
+        table = place.table
+        place.fill("other", "q")
+        with pytest.raises(AlreadyInUse, match="belongs to pipeline 'p'"):
+            place.processor(0)[0].run()
+        place.table = table
+        place.hub.send([Event(b"x")] * 5, partition="0")
+        assert done.wait(PATIENCE)
+
+
+def test_a_table_that_begins_on_a_group_which_was_read_without_one_is_refused(place: Place) -> None:
+    store = SqliteStore(place.folder / "stores.db")
+    store.raise_owner_level([Checkpoint(place.hub.consumer_group("$Default"), "0", 4, 1)])
+    with pytest.raises(AlreadyInUse, match=r"by a program that fills no table, or another one, and.*--to earliest"):
+        place.processor(0)[0].run()
+    assert place.table.row_count() == 0
+
+
+def test_a_table_of_another_pipeline_or_consumer_group_than_the_processor_is_refused(place: Place) -> None:
+    def made(**named: Any) -> EventProcessor:
+        return EventProcessor(place.hub, SqliteStore(place.folder / "stores.db"), table=place.table, **named)
+
+    with pytest.raises(ConfigError, match="the table seen belongs to this pipeline, and the events are read for 'q'"):
+        made(pipeline="q")
+    with pytest.raises(ConfigError, match=r"the table seen keeps watermarks of this consumer group.*read as 'others'"):
+        made(consumer_group="others")
+    made(pipeline="p").stop()

@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from leasehold.errors import AlreadyInUse, ConfigError
+from leasehold.ownership.starting import check_start
 from leasehold.sinks import TableSpec
 from leasehold.spark import EntityTable, MicroBatches
 from leasehold.spark.plan.origins import Origin, TableAddress, addresses_text, origin_of, read_addresses
-from leasehold.spark.plan.starting import check_start
 from leasehold.spark.stream.stream_tables import check_origin
 from leasehold.stores import PipelineBinding
 from tests.spark.places import FENCE

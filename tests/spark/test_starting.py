@@ -6,8 +6,8 @@ import pytest
 
 from leasehold.errors import AlreadyInUse, EventsMissing, OwnerLevelWentBack
 from leasehold.model import Checkpoint, ConsumerGroup, Ownership
+from leasehold.ownership.starting import check_start
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.spark.plan.starting import check_start
 from leasehold.stores.base import PipelineBinding
 from leasehold.stores.memory.store import MemoryStore
 

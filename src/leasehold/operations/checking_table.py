@@ -14,7 +14,7 @@ from leasehold.errors import AlreadyInUse, SinkError, UsageError, Verdict
 from leasehold.handlers.applying import states_of
 from leasehold.model import PartitionProperties
 from leasehold.operations.checking import DRIVER, Finding, HubSeen, failed
-from leasehold.ownership.starting import check_binding, check_levels, check_reset
+from leasehold.ownership.starting import check_binding, check_levels, check_reset, check_untied
 from leasehold.pipeline_file import PipelineFile
 from leasehold.printable import counted
 from leasehold.sinks.base import Sink
@@ -92,11 +92,13 @@ def look_at_table(
     compared = sink.compare(None)
     there = compared is None or compared.there
     marks = sink.watermarks(seen.identity) if there else {}
-    if checkpoints is not None and (bound := checkpoints.pipeline_binding(seen.group)) is not None:
-        check_reset(bound, file)
-        mine = PipelineBinding(sink.spec.pipeline, sink.recorded_identity() or "")
+    if checkpoints is not None:
         try:
-            check_binding(seen.group, bound, mine, checkpoints, lambda: marks, file)
+            check_untied(seen.group, checkpoints, lambda: marks, file)
+            if (bound := checkpoints.pipeline_binding(seen.group)) is not None:
+                check_reset(bound, file)
+                mine = PipelineBinding(sink.spec.pipeline, sink.recorded_identity() or "")
+                check_binding(seen.group, bound, mine, checkpoints, lambda: marks, file)
         except AlreadyInUse as error:
             yield failed("consumer group", DRIVER, str(error), ())
             return

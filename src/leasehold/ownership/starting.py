@@ -1,8 +1,12 @@
-"""What is checked of stores and table before an instance claims anything.
+"""What is checked of stores and table before an instance claims anything, and how a consumer group is tied to both.
 
 Owns the agreement of what they know of a consumer group: the stores at least what the table knows, and the table at
-least what it was given. A group belongs to one pipeline and one table. Refuses to start where going on would leave
-events out, and says what to do. Changes nothing.
+least what it was given. A group belongs to one pipeline and one table, and whoever fills a table ties it to them at the
+start. Refuses to start where going on would leave events out, and says what to do. Changes nothing but the binding.
+
+On Spark a reader that does not know the table which it fills (a program that writes elsewhere) ties the group as well,
+to its pipeline and to no table. The first table of that pipeline takes the binding over, unless events went by without
+it. A plain processor without a table ties nothing: a table that starts later is refused where it has missed events.
 
 Concurrency: other instances may be running, and move checkpoints and watermarks between any two lines here. A level is
 announced in the checkpoint before anything is applied at it, and a place is in the table before it is in the
@@ -16,10 +20,15 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from leasehold.errors import AlreadyInUse, EventsMissing, OwnerLevelWentBack, UsageError
+from leasehold.errors import AlreadyInUse, ConfigError, EventsMissing, OwnerLevelWentBack, UsageError
 from leasehold.model import Checkpoint, ConsumerGroup
 from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table_spec import TableSpec
 from leasehold.stores.base import CheckpointStore, PipelineBinding, UnendedReset
+from leasehold.stores.stand_ins import NoCheckpoints
+
+FILE = "PIPELINE.toml"
+"""How messages call the pipeline file where its name is not known."""
 
 
 class KnowsWatermarks(Protocol):
@@ -30,11 +39,64 @@ class KnowsWatermarks(Protocol):
         ...
 
 
+def check_spec(spec: TableSpec, pipeline: str, group: ConsumerGroup) -> None:
+    """Refuse a table of another pipeline than the reader's, or of another reader of the hub. Raises `ConfigError`.
+
+    `pipeline` may be `""`: then the table says it.
+    """
+    if pipeline and spec.pipeline != pipeline:
+        raise ConfigError(
+            "pipeline",
+            spec.pipeline,
+            f"the table {spec.called} belongs to this pipeline, and the events are read for {pipeline!r}",
+            "Name the same pipeline in both",
+        )
+    if spec.consumer_group != group.name:
+        raise ConfigError(
+            "consumer_group",
+            spec.consumer_group,
+            f"the table {spec.called} keeps watermarks of this consumer group, and the events are read as "
+            f"{group.name!r}",
+            "Name the same consumer group in both",
+        )
+
+
+def check_start(
+    group: ConsumerGroup,
+    checkpoints: CheckpointStore,
+    binding: PipelineBinding,
+    watermarks: Callable[[], Mapping[str, Watermark]],
+    file: str = FILE,
+    own: bool = False,
+) -> None:
+    """Bind the group to this pipeline and its table, or refuse.
+
+    `watermarks` reads those of the table when it is asked to; `file` names the pipeline file in messages. Without a
+    checkpoint store there is nothing to compare with the table, and nowhere to keep whose the group is.
+    `own`: it is this very reader that has tied the group to no table, and meets its table now.
+    """
+    if not isinstance(checkpoints, NoCheckpoints):
+        check_levels(group, checkpoints, watermarks, file)
+    check_untied(group, checkpoints, watermarks, file)
+    bound = checkpoints.bind_pipeline(group, binding)
+    if bound == binding:
+        return
+    if bound.sink or not own:
+        check_binding(group, bound, binding, checkpoints, watermarks, file)
+    checkpoints.rebind_pipeline(group, binding)
+
+
+def tie(group: ConsumerGroup, checkpoints: CheckpointStore, pipeline: str) -> None:
+    """Bind the group to a pipeline whose table is not known, or refuse. `pipeline` may be `""`: it has no name."""
+    bound = checkpoints.bind_pipeline(group, PipelineBinding(pipeline, ""))
+    check_pipeline(group, bound, pipeline, FILE)
+
+
 def check_levels(
     group: ConsumerGroup,
     checkpoints: CheckpointStore,
     watermarks: Callable[[], Mapping[str, Watermark]],
-    file: str = "PIPELINE.toml",
+    file: str = FILE,
 ) -> None:
     """Refuse stores and a table that do not belong together any more: one was wiped, or restored from an older copy.
 
@@ -72,7 +134,7 @@ def check_binding(
     """
     check_reset(bound, file)
     check_pipeline(group, bound, binding.pipeline, file)
-    if bound == binding or all(checkpoint.owner_level == 0 for checkpoint in checkpoints.list_checkpoints(group)):
+    if bound == binding or not _was_read(checkpoints, group):
         return
     if bound.sink:
         raise AlreadyInUse(
@@ -80,12 +142,22 @@ def check_binding(
             "so far: its database was deleted, or the file names another one. Put the database back, or fill the new "
             f"table from the hub's beginning: leasehold reset {file} --to earliest"
         )
-    if not watermarks():
-        raise AlreadyInUse(
-            f"consumer group {group.name!r} has been read by a program of pipeline {binding.pipeline!r} that fills "
-            "no table, or another one, and this table has none of these events. Give it a consumer_group of its "
-            f"own, or fill it from the hub's beginning: leasehold reset {file} --to earliest"
-        )
+    _check_has_events(group, f" of pipeline {binding.pipeline!r}", watermarks, file)
+
+
+def check_untied(
+    group: ConsumerGroup,
+    checkpoints: CheckpointStore,
+    watermarks: Callable[[], Mapping[str, Watermark]],
+    file: str,
+) -> None:
+    """Refuse a group that somebody has read without tying it, such as a processor without a table, unless the table has
+    events of it. Raises `AlreadyInUse`.
+
+    Checkpoints are looked at before the binding: who ties a group does so before the first claim.
+    """
+    if _was_read(checkpoints, group) and checkpoints.pipeline_binding(group) is None:
+        _check_has_events(group, "", watermarks, file)
 
 
 def check_reset(bound: PipelineBinding | None, file: str) -> None:
@@ -120,6 +192,21 @@ def check_pipeline(group: ConsumerGroup, bound: PipelineBinding, pipeline: str, 
         "part of the events. Give this one a consumer_group of its own, or hand the group over to it from the hub's "
         f"beginning: leasehold reset {file} --to earliest"
     )
+
+
+def _was_read(checkpoints: CheckpointStore, group: ConsumerGroup) -> bool:
+    return any(checkpoint.owner_level > 0 for checkpoint in checkpoints.list_checkpoints(group))
+
+
+def _check_has_events(
+    group: ConsumerGroup, reader: str, watermarks: Callable[[], Mapping[str, Watermark]], file: str
+) -> None:
+    if not watermarks():
+        raise AlreadyInUse(
+            f"consumer group {group.name!r} has been read by a program{reader} that fills no table, or another one, "
+            "and this table has none of these events. Give it a consumer_group of its own, or fill it from the hub's "
+            f"beginning: leasehold reset {file} --to earliest; or name the place in --to, if it is to begin later"
+        )
 
 
 def _known(checkpoints: CheckpointStore, group: ConsumerGroup) -> dict[str, Checkpoint]:

@@ -30,6 +30,7 @@ from leasehold.errors import LeaseholdError, PipelineFailed, SparkEnded, Verdict
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices
 from leasehold.operations.clearing import Clearing
+from leasehold.ownership.starting import check_start
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks import open_sink
 from leasehold.sinks.rules.table_spec import BatchResult, Totals
@@ -45,7 +46,6 @@ from leasehold.spark.loop.warming import WarmUp
 from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import CARRIED, reads_for
-from leasehold.spark.plan.starting import check_start
 from leasehold.spark.session.empty import opaque
 from leasehold.spark.session.opening import JavaStart, check_master
 from leasehold.spark.session.versions import is_connect

@@ -41,7 +41,7 @@ from leasehold.ownership import Purpose
 from leasehold.ownership.dispatch import DispatchThread
 from leasehold.ownership.naming import unnamed
 from leasehold.ownership.partition_manager import PartitionManager
-from leasehold.ownership.starting import KnowsWatermarks, check_levels
+from leasehold.ownership.starting import check_spec, check_start
 from leasehold.processors.events.arguments import (
     Stores,
     handlers_of,
@@ -66,6 +66,8 @@ from leasehold.processors.events.positions import positions_of
 from leasehold.processors.events.shared import SharedByPartitions
 from leasehold.processors.events.signals import Attention, LockingCalls, terminating
 from leasehold.runtime import Runtime
+from leasehold.sinks.base import Sink
+from leasehold.stores.base import PipelineBinding
 from leasehold.waiting import sentence, when_there
 
 logger = logging.getLogger(__name__)
@@ -88,8 +90,9 @@ class EventProcessor:
                         then, or (None, CHECKPOINTS)
     delivery            where a group begins, batches, prefetch, checkpoints, and what happens after failures
     pipeline            what this instance works for: two that name different ones do not share a group
-    table               the table that the handlers write to, with a watermark for each partition, such as a sink of
-                        Leasehold. `start` asks it whether the stores still know what it knows, before anything is
+    table               the table that the handlers write to, as its sink, which names the same consumer group, and the
+                        pipeline if one is named here. The group belongs to this pipeline and table from the first start
+                        on. Each start asks the table whether the stores still know what it knows, before anything is
                         claimed, and a claim that finds no checkpoint goes on behind what it holds: a store that was
                         wiped does not make the group a new one
     runtime             time, chance for jitter, and notices, which are `processor.notices`
@@ -109,7 +112,7 @@ class EventProcessor:
         ownership: OwnershipSettings | FixedPartitions | None = None,
         delivery: DeliverySettings | None = None,
         pipeline: str | None = "",
-        table: KnowsWatermarks | None = None,
+        table: Sink | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         check_given("hub", hub)
@@ -127,6 +130,8 @@ class EventProcessor:
         self._table, self._patience = table, delivery.patience
         self._hub, self._group = self._found(hub, "$Default" if consumer_group is None else consumer_group)
         self._opened = self._hub if isinstance(hub, str) else None
+        if table is not None:
+            check_spec(table.spec, pipeline or "", self._group)
         left = None if self._share is None else self._share.left
         self._manager = PartitionManager(
             self._hub,
@@ -169,13 +174,13 @@ class EventProcessor:
     def start(self) -> None:
         """Start the threads, and return.
 
-        Raises `UsageError` if it was started or stopped before. With a `table`, `OwnerLevelWentBack`, `EventsMissing`
-        where stores and table do not belong together, `StoreUnavailable` if they cannot be asked within `patience`.
+        Raises `UsageError` if it was started or stopped before. With a `table`, `AlreadyInUse` where the group belongs
+        to another pipeline or table, `OwnerLevelWentBack`, `EventsMissing` where stores and table do not belong
+        together, `StoreUnavailable` if they cannot be asked within `patience`.
         """
         if self._table is not None:
-            watermarks = partial(self._table.watermarks, self._hub.identity)
             when_there(
-                partial(check_levels, self._group, self._checkpoints, watermarks),
+                partial(self._check_start, self._table),
                 patience=self._patience,
                 say=self._say_delayed,
                 clock=self._clock,
@@ -308,6 +313,10 @@ class EventProcessor:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _check_start(self, table: Sink) -> None:
+        binding = PipelineBinding(table.spec.pipeline, table.identity())
+        check_start(self._group, self._checkpoints, binding, partial(table.watermarks, self._hub.identity))
 
     def _found(self, hub: Hub | str, consumer_group: str) -> tuple[Hub, ConsumerGroup]:
         """The hub, once it is there, where a URL is given."""

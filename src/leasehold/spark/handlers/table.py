@@ -179,9 +179,7 @@ class HandledOnSpark:
                 f"Keep leases in aztable://, redis://, postgresql:// or sqlite:///, or {self._named.plain}",
             )
         spec = self._table.sink.spec
-        self.met_by_loop = MetTable(
-            spec.called, spec.pipeline, spec.consumer_group, self.sink_identity, self.watermarks, self.noted
-        )
+        self.met_by_loop = MetTable(spec, self.sink_identity, self.watermarks, self.noted)
         """Whose it is, for a loop."""
         self._tasks: HandlerTasks | None = None
         self._due: dict[tuple[str, int], float] = {}
@@ -202,8 +200,8 @@ class HandledOnSpark:
         """
         if self._tasks is None:
             raise UsageError(
-                f"the loop does not know the table {self.met_by_loop.name}, and has to try its parked events between "
-                "batches: give it MicroBatches(…, table=…)"
+                f"the loop does not know the table {self.met_by_loop.spec.called}, and has to try its parked events "
+                "between batches: give it MicroBatches(…, table=…)"
             )
 
         if rows is None and (missing := [name for name in COLUMNS if name not in batch.events.columns]):

@@ -192,7 +192,7 @@ class MicroBatch:
     def begin_apply(self, table: MetTable) -> None:
         """Refuse to apply the batch to a table that has it, or that is not this loop's to fill."""
         if any(map(table.is_same, self._applied)):
-            raise applied_already(f"batch {self.id}", str(table.name))
+            raise applied_already(f"batch {self.id}", str(table.spec.called))
         self._meet(table)
         if self._order.skipped:
             check_noted(table, self._order)

@@ -2,7 +2,7 @@
 
 Owns when that is asked, once for a loop: with the first table that is to be filled, or, where a loop meets none, before
 the first checkpoint, and then to the pipeline alone. Refuses a table of another pipeline or consumer group. What is
-checked, and what is refused, is `plan/starting.py`'s.
+checked, and what is refused, is `leasehold.ownership.starting`'s.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import logging
 import threading
 from functools import partial
 
-from leasehold.errors import AlreadyInUse, ConfigError, StoreError, Verdict
-from leasehold.model import ConsumerGroup
+from leasehold.errors import AlreadyInUse, StoreError, Verdict
+from leasehold.ownership.starting import check_spec, check_start, tie
 from leasehold.spark.loop.pace import AWAY
 from leasehold.spark.plan.share import Share
-from leasehold.spark.plan.starting import check_start, tie
 from leasehold.spark.table.of_loop import MetTable
 from leasehold.stores import PipelineBinding
 from leasehold.told import Outage
@@ -32,15 +31,15 @@ class Binding:
 
     def meet(self, table: MetTable) -> None:
         """Tie the group to the first table that is filled from it, and refuse one that belongs elsewhere."""
-        check_table(table, self._share.options.pipeline, self._share.group)
+        check_spec(table.spec, self._share.options.pipeline, self._share.group)
         if self._met:
             return
-        binding = PipelineBinding(table.pipeline, table.identity())
+        binding = PipelineBinding(table.spec.pipeline, table.identity())
         if self._checked:
             self._confirm(binding)
         else:
             marks = partial(table.watermarks, self._share.hub.identity)
-            check_start(self._share.group, self._share.checkpoints, binding, marks, "PIPELINE.toml", own=self._tied)
+            check_start(self._share.group, self._share.checkpoints, binding, marks, own=self._tied)
         self._met = True
 
     def _confirm(self, binding: PipelineBinding) -> None:
@@ -71,22 +70,3 @@ class Binding:
                 if stop.wait(AWAY):
                     return False
         return True
-
-
-def check_table(table: MetTable, pipeline: str, group: ConsumerGroup) -> None:
-    """Refuse a table of another pipeline than the loop's, or of another reader of the hub."""
-    if pipeline and table.pipeline != pipeline:
-        raise ConfigError(
-            "pipeline",
-            table.pipeline,
-            f"the table {table.name} belongs to this pipeline, and the batches are read for {pipeline!r}",
-            "Name the same pipeline in both",
-        )
-    if table.consumer_group != group.name:
-        raise ConfigError(
-            "consumer_group",
-            table.consumer_group,
-            f"the table {table.name} keeps watermarks of this consumer group, and the batches are read as "
-            f"{group.name!r}",
-            "Name the same consumer group in both",
-        )

@@ -66,6 +66,6 @@ def check_noted(table: MetTable, order: Order) -> None:
             raise UsageError(
                 f"event {lost[0]} of partition {excerpt(partition)} was left out of this batch, since it is to be "
                 f"skipped in the table that the loop was given as table=…, and nobody has noted that for the table "
-                f"{table.name}, which would be without it and not say so. Nothing of the batch was applied to this "
-                "table. Run `leasehold skip` with a pipeline file of this table too, or give the loop no table"
+                f"{table.spec.called}, which would be without it and not say so. Nothing of the batch was applied to "
+                "this table. Run `leasehold skip` with a pipeline file of this table too, or give the loop no table"
             )

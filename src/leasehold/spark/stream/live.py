@@ -29,11 +29,11 @@ from leasehold.combinations import is_mixed
 from leasehold.errors import LeaseholdError
 from leasehold.model import PartitionProperties
 from leasehold.notices import BatchDone, EventsLost
+from leasehold.ownership.starting import check_start, tie
 from leasehold.printable import span
 from leasehold.spark.plan.offsets import Plan, Plannable, ReadRange, Weights, data_loss, next_waited, plan
 from leasehold.spark.plan.options import SourceOptions
 from leasehold.spark.plan.share import FIRST_OWNERSHIP_WAIT, Share, instance_name
-from leasehold.spark.plan.starting import check_start, tie
 from leasehold.spark.stream.scales import Scales
 from leasehold.spark.stream.stream_tables import Tables
 from leasehold.stores import PipelineBinding
@@ -213,7 +213,7 @@ class LiveStream:
             return
         binding = PipelineBinding(self._options.pipeline, self._options.tables[0].identity)
         identity = share.hub.identity
-        check_start(share.group, share.checkpoints, binding, lambda: tables.watermarks(identity), "PIPELINE.toml")
+        check_start(share.group, share.checkpoints, binding, lambda: tables.watermarks(identity))
 
     def _record_applied(self) -> None:
         """Record what the tables hold of the last batch: Spark has not said that it is committed, and will not."""

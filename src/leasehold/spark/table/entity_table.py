@@ -113,9 +113,7 @@ class EntityTable:
             require(self._sink, EVOLUTION, "schema_evolution")
         if self.deduplication is not None:
             require(self._sink, BOOKKEEPING, "deduplicate_by")
-        self.met_by_loop = MetTable(
-            spec.called, pipeline, consumer_group, self.sink_identity, self.watermarks, self.noted
-        )
+        self.met_by_loop = MetTable(spec, self.sink_identity, self.watermarks, self.noted)
         """Whose it is, for a loop."""
         self.notices = runtime.notices
         """Who hears of each batch of a query that is applied (`TableApplied`). A loop tells its own subscribers."""

@@ -17,8 +17,7 @@ from leasehold.model import EventRange
 from leasehold.notices import Notice
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.fence import Watermark
-from leasehold.sinks.rules.table_name import TableName
-from leasehold.sinks.rules.table_spec import folded
+from leasehold.sinks.rules.table_spec import TableSpec, folded
 from leasehold.spark.table.expressions import Prepared
 from leasehold.spark.table.identities import Deduplication
 
@@ -39,21 +38,19 @@ def batch_id(ranges: Sequence[EventRange]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MetTable:
-    """An entity table as a loop meets it: its name, whose it is, and ways to ask for its identity and watermarks.
+    """An entity table as a loop meets it: what it is, whose, and ways to ask for its identity and watermarks.
 
     `noted` are the events that it leaves out, by partition of a hub.
     """
 
-    name: TableName
-    pipeline: str
-    consumer_group: str
+    spec: TableSpec
     identity: Callable[[], str]
     watermarks: Callable[[str], Mapping[str, Watermark]]
     noted: Callable[[str], Mapping[str, frozenset[int]]]
 
     def is_same(self, other: MetTable) -> bool:
         """Whether both are one table: a name may be in two databases, and stand with its schema or alone."""
-        return folded(self.name.name) == folded(other.name.name) and self.identity() == other.identity()
+        return folded(self.spec.called.name) == folded(other.spec.called.name) and self.identity() == other.identity()
 
 
 class EvaluatesRows(Protocol):
