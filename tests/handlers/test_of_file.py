@@ -357,12 +357,23 @@ def test_keys_that_do_not_go_together_are_refused_when_the_file_is_read(
         read_pipeline_file(place / "orders.toml")
 
 
-def test_a_file_without_a_handler_and_one_that_does_not_end(place: Path) -> None:
+def test_a_file_without_a_handler(place: Path) -> None:
     (place / "orders.toml").write_text(FILE[: FILE.index("handler =")])
     with pytest.raises(ConfigError, match=r"sink\.handler.*leasehold run"):
         handled_processor(place / "orders.toml")
-    said = CliRunner().invoke(app, ["run", str(place / "orders.toml"), "--no-spark", "--available-now"])
-    assert said.exit_code == 2
+
+
+def test_the_command_ends_when_what_the_hub_has_is_consumed(place: Path) -> None:
+    def ran() -> dict[str, Any]:
+        said = CliRunner().invoke(app, ["run", str(place / "orders.toml"), "--no-spark", "--available-now", "--json"])
+        assert said.exit_code == 0, said.output
+        account: dict[str, Any] = json.loads(said.stdout)
+        return account
+
+    assert ran()["read"] == 0
+    send(place, *((f"o{number % 7}", 2) for number in range(70)))
+    assert (ran()["read"], totals(place)) == (70, {f"o{number}": Decimal(20) for number in range(7)})
+    assert ran()["read"] == 0
 
 
 RESCUING = """

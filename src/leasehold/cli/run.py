@@ -80,9 +80,7 @@ def run(
 
         OwnerId(owner_id)
     if no_spark:
-        if available_now:
-            raise click.UsageError("--available-now is for Spark: with --no-spark a pipeline runs until it is stopped.")
-        _run_here(pipeline_file, owner_id or "", output)
+        _run_here(pipeline_file, owner_id or "", available_now, output)
         return
     stop = stop_on_signals()  # before there is a Java that a signal would leave behind
     try:
@@ -127,14 +125,14 @@ def _run_on_spark(
         return pipeline.run(stop)
 
 
-def _run_here(file: PipelineFile, name: str, output: Output) -> None:
+def _run_here(file: PipelineFile, name: str, available_now: bool, output: Output) -> None:
     """Run the handler of a file in this process."""
     from leasehold.notices import Notices, TableApplied
     from leasehold.runtime import Runtime
     from leasehold.sinks.rules.table_spec import Totals
 
     try:
-        from leasehold.processors.events.of_file import handled_processor
+        from leasehold.processors.events.of_file import delivery_of, handled_processor
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pyarrow":
             raise MissingDependency("leasehold run --no-spark", "log") from error
@@ -149,7 +147,8 @@ def _run_here(file: PipelineFile, name: str, output: Output) -> None:
             totals = totals.with_batch(applied.counts)
 
     notices.subscribe(count, to=TableApplied)
-    processor = handled_processor(file, runtime=Runtime(notices=notices), name=name)
+    delivery = delivery_of(file, available_now=available_now)
+    processor = handled_processor(file, runtime=Runtime(notices=notices), name=name, delivery=delivery)
     with _served(file, notices, output):
         try:
             _run_until(stop, processor, output)

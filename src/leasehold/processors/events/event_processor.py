@@ -33,11 +33,12 @@ from functools import partial
 from types import TracebackType
 
 from leasehold.config import OwnershipSettings, check_given
-from leasehold.errors import LeaseholdError, UsageError
+from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.hubs import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership
 from leasehold.notices import CycleFailed, HandOverAsked, OwnershipClaimed, OwnershipLost, StartDelayed
 from leasehold.ownership import Purpose
+from leasehold.ownership.consumed import NO_END
 from leasehold.ownership.dispatch import DispatchThread
 from leasehold.ownership.naming import unnamed
 from leasehold.ownership.partition_manager import PartitionManager
@@ -51,6 +52,7 @@ from leasehold.processors.events.arguments import (
     share_of,
     stores_of,
 )
+from leasehold.processors.events.available_now import AvailableNow, Consumption
 from leasehold.processors.events.cancelling import Cancellation
 from leasehold.processors.events.checkpointer import CheckpointPolicy
 from leasehold.processors.events.delivery import DeliverySettings
@@ -144,6 +146,7 @@ class EventProcessor:
             runtime=runtime,
             purpose=Purpose(pipeline=pipeline or "", table=table, share=left, reads_here=True),
         )
+        self._has_end = self._end_of(kept, left) if delivery.available_now else None
         self._dispatch = DispatchThread(self._manager, clock=self._clock)
         self._watch = HubWatch(self._hub, delivery, self._errors.report)
         self._lock = threading.RLock()  # a signal handler may stop in the thread that is about to start or stop
@@ -185,6 +188,8 @@ class EventProcessor:
                 say=self._say_delayed,
                 clock=self._clock,
             )
+        if self._has_end is not None:
+            when_there(self._has_end.note_ends, patience=self._patience, say=self._say_delayed, clock=self._clock)
         with self._calls.entered(), self._lock:
             if self._stopped_first():
                 raise UsageError("it was stopped before it was started: make another one")
@@ -318,6 +323,23 @@ class EventProcessor:
         binding = PipelineBinding(table.spec.pipeline, table.identity())
         check_start(self._group, self._checkpoints, binding, partial(table.watermarks, self._hub.identity))
 
+    def _end_of(self, kept: bool, left: Callable[[tuple[str, ...]], tuple[str, ...]] | None) -> AvailableNow:
+        """What ends this processor when all that is there now is consumed. Raises `ConfigError`."""
+        if not kept:
+            raise ConfigError("available_now", True, NO_END, "Name a checkpoint store, or leave it out")
+        if self._settings.maximum_partitions is not None:
+            raise ConfigError(
+                "available_now",
+                True,
+                "a processor with maximum_partitions does not pass on partitions that it has consumed, and may wait "
+                "for the others for ever",
+                "Leave maximum_partitions out",
+            )
+        consumption = Consumption(self._hub, self._group, self._checkpoints, left or (lambda partitions: partitions))
+        return AvailableNow(
+            consumption, self._clock, lambda: self._oversight.stop(), lambda error: self._oversight.leave(error)
+        )
+
     def _found(self, hub: Hub | str, consumer_group: str) -> tuple[Hub, ConsumerGroup]:
         """The hub, once it is there, where a URL is given."""
         if not isinstance(hub, str):
@@ -360,9 +382,13 @@ class EventProcessor:
         self._errors.start()
         self._watch.start()
         self._dispatch.start()
+        if self._has_end is not None:
+            self._has_end.start()
 
     def _close(self, fetching: Sequence[PartitionWork]) -> None:
         """Relinquish what is left, and end the other threads."""
+        if self._has_end is not None:
+            self._has_end.close()
         self._dispatch.stop(2 * self._settings.request_timeout)
         for unsubscribe in self._unsubscribe:
             unsubscribe()

@@ -23,6 +23,11 @@ from leasehold.processors.events.fixed_partitions import FixedPartitions
 __all__ = ["handled_processor"]
 
 
+def delivery_of(file: PipelineFile, *, available_now: bool = False) -> DeliverySettings:
+    """How the events of a file's source come to its handler, but for where a group begins."""
+    return DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss, available_now=available_now)
+
+
 def handled_processor(
     file: PipelineFile | Path | str, *, table: HandledTable | None = None, **more: Any
 ) -> EventProcessor:
@@ -36,7 +41,7 @@ def handled_processor(
     table = table or handled_table(file, **{name: more[name] for name in ("runtime",) if name in more})
     settings, fixed = file.ownership.settings(), file.ownership.partitions
     stores = None if fixed is not None else file.ownership_url, file.checkpoint_url
-    delivery = more.pop("delivery", None) or DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss)
+    delivery = more.pop("delivery", None) or delivery_of(file)
     if "start" not in more and delivery.start == EARLIEST:
         start = Positions.parse(file.source.starting_position, "source.starting_position")
         delivery = replace(delivery, start=start)

@@ -5,7 +5,8 @@ stop handler. Promises that handlers of a partition are called by one thread, on
 runs is never interrupted; that a task which fails is reported and started again after a pause, until `restarts` gives
 up; and that every ending takes the steps of `stopping`, in their order. What a handler raises that passes by itself is
 retried for as long as the partition is held, and so is what a person has to mend, which the ownership record then says;
-but before the first event has been processed, that ends the processor. One that means to end the program (`leaving`) is
+but before the first event has been processed, and where the processor has an end to come to (`available_now`), that
+ends the processor. One that means to end the program (`leaving`) is
 not retried either: `leave` is told, and the partition is given up with it.
 
 Concurrency: renewals are the dispatch thread's, so that a handler may take its time. If this thread stops for a
@@ -60,6 +61,7 @@ class Pump:
         self._context = PartitionContext(work)
         self._handlers = handlers
         self._report = report
+        self._has_end = settings.available_now
         self._restarts = Restarts(settings.attempts, settings.pauses)
 
     def run(self) -> None:
@@ -86,13 +88,15 @@ class Pump:
                 self._report(ended.error, self._work.partition)
                 verdict = verdict_of(ended.error)
                 final = verdict is Verdict.GONE or ended.error is self._work.unrecordable
-                refused = verdict is Verdict.MEND and not self._work.ever_worked
+                refused = verdict is Verdict.MEND and (self._has_end or not self._work.ever_worked)
                 if means_to_leave(ended.error) or (refused and ended.reason is StopReason.FAILED):
                     self._leave(ended.error)
                     final = True
                 if ended.reason is StopReason.FAILED and not final:
                     waited = is_waited_out(ended.error, worked=True)
                     pause = self._restarts.failed(self._work.reached, transient=waited)
+                    if pause is None and self._has_end:
+                        self._leave(ended.error)
             self._end(ended, again=pause is not None)
             if pause is None:
                 return

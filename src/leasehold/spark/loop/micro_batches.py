@@ -36,6 +36,7 @@ from leasehold.errors import ConfigError, LeaseholdError, StaleBatch, UsageError
 from leasehold.logs import about
 from leasehold.notices import BatchDone, Notice, Notices, TableApplied
 from leasehold.operations.progress import GroupProgress
+from leasehold.ownership.consumed import NO_END
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.printable import counted
 from leasehold.sinks.rules.table_spec import Totals
@@ -54,7 +55,7 @@ from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.loop.watch import Watched
 from leasehold.spark.plan.bodies import body_reader, body_schema
 from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
-from leasehold.spark.plan.options import COLUMNS, NO_END, check_stores, require_stores
+from leasehold.spark.plan.options import COLUMNS, check_stores, require_stores
 from leasehold.spark.plan.reading import reads_for, schema_of
 from leasehold.spark.session.endings import raise_again, silence, take_signals
 from leasehold.spark.session.versions import is_connect

@@ -26,8 +26,6 @@ from leasehold.store_choice import NONE, check_alone, check_places
 
 COLUMNS = (*EVENT_COLUMNS, "ownerLevel")
 """The columns of the source, in order."""
-NO_END = "what others have consumed is told by the checkpoints, and there are none"
-"""Why reading cannot end by itself without a checkpoint store."""
 
 
 def _columns(value: str, name: str) -> tuple[str, ...]:

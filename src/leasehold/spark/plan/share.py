@@ -29,6 +29,7 @@ from leasehold.listening import Address
 from leasehold.model import BEFORE_FIRST, Checkpoint, OwnerId, PartitionProperties
 from leasehold.notices import Notices
 from leasehold.ownership import DispatchThread, PartitionManager, Purpose
+from leasehold.ownership.consumed import unconsumed
 from leasehold.ownership.naming import unnamed
 from leasehold.ownership.starting import KnowsWatermarks
 from leasehold.runtime import Runtime
@@ -264,15 +265,14 @@ class Share:
         """
         try:
             listed = self.checkpoints.list_checkpoints(self.group)
-            reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in listed}
-            begins = {p: known.begin for p, known in self.hub.partition_properties().items()}
+            left = unconsumed(ends, listed, self.hub.partition_properties())
         except (StoreError, HubError) as error:
             if error.verdict is not Verdict.PASSES:  # where there is an end to come to, nobody waits for a person
                 raise
             self._end_unknown.note(error)
             return sorted(ends)
         self._end_unknown.note(None)
-        return sorted(p for p, end in ends.items() if max(reached.get(p, -1), begins.get(p, -1)) < end)
+        return left
 
     @property
     def is_away(self) -> bool:

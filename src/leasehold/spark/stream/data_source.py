@@ -37,10 +37,10 @@ from pyspark.sql.types import (
 from leasehold.errors import ConfigError, DataLoss
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import EARLIEST, PartitionProperties, PositionKind, Positions
+from leasehold.ownership.consumed import NO_END
 from leasehold.signal_handlers import handle
 from leasehold.spark.plan.offsets import ReadRange, decode, encode, pack
 from leasehold.spark.plan.options import (
-    NO_END,
     SourceOptions,
     check_stores,
     parse_options,

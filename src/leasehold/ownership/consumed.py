@@ -1,0 +1,23 @@
+"""What is left where a run has an end: until all that the hub had at the start has been consumed, by any instance.
+
+Owns that judgement, for Spark's loop and the plain processor alike. Pure: whoever asks has read the checkpoints and the
+hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from leasehold.model import Checkpoint, PartitionProperties
+
+NO_END = "what others have consumed is told by the checkpoints, and there are none"
+"""Why reading cannot end by itself without a checkpoint store."""
+
+
+def unconsumed(
+    ends: Mapping[str, int], checkpoints: Iterable[Checkpoint], known: Mapping[str, PartitionProperties]
+) -> list[str]:
+    """The partitions whose checkpoint, whoever owns them, has not reached its end; but for what the hub has removed."""
+    reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in checkpoints}
+    begins = {partition: place.begin for partition, place in known.items()}
+    return sorted(p for p, end in ends.items() if max(reached.get(p, -1), begins.get(p, -1)) < end)
