@@ -31,7 +31,7 @@ KIT = "leasehold.commands"
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "send": ("leasehold.cli.send:send", "Send the rows of files to a hub, as events."),
-    "run": ("leasehold.cli.run:run", "Run a pipeline on Spark, or its handler without."),
+    "run": ("leasehold.cli.run:run", "Run a pipeline, on Spark or without."),
     "status": ("leasehold.cli.status:status", "Show who holds which partition, and how far it has come."),
     "metrics": (
         "leasehold.cli.metrics:metrics",

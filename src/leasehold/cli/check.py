@@ -110,12 +110,22 @@ def check(
         summary += f"; {counted(waiting, 'part')} could not be looked at until then" if waiting else ""
     else:
         summary = f"{pipeline.name} can start"
-        if no_spark and (pipeline.transform.sql, pipeline.transform.python) != (None, None):
+        if no_spark and not _is_known(pipeline):
             summary = f"not looked at without Spark: the transform, its columns, a sample of events\n{summary}"
     facts = {"pipeline": pipeline.name, "ready": not todo}
     output.show(Result(summary, facts, ResultTable("checks", COLUMNS, rows)))
     if todo:
         ctx.exit(1)
+
+
+def _is_known(pipeline: PipelineFile) -> bool:
+    """Whether the file tells the columns of the table, without Spark."""
+    from leasehold.handlers.columns_of_file import known_columns
+
+    try:
+        return known_columns(pipeline) is not None
+    except (ConfigError, ModuleNotFoundError):  # the lines above say what is wrong
+        return False
 
 
 def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> tuple[list[Finding], dict[str, str]]:

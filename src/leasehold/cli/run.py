@@ -1,6 +1,6 @@
 """`leasehold run`: one instance of a pipeline, from a file, until it is stopped or all is consumed.
 
-With `--no-spark` it is the plain processor, for a pipeline with a handler.
+With `--no-spark` it is the plain processor, for a pipeline with a handler, or whose transform only picks columns.
 
 Owns the signals: the first SIGTERM or Ctrl-C asks the pipeline to stop, a second one ends the process at once. Owns too
 what is watched beside: metrics where the file says so, and OpenTelemetry where its API is there already, brought by who
@@ -29,6 +29,7 @@ from leasehold.printable import counted
 
 if TYPE_CHECKING:
     from leasehold.notices import Notices
+    from leasehold.operations.clearing import Clearing
     from leasehold.pipeline_file import PipelineFile
     from leasehold.processors.events.event_processor import EventProcessor
     from leasehold.spark.pipeline import Progress
@@ -39,7 +40,7 @@ REPORT_EVERY = 5.0
 """Seconds between two lines about how a run is getting on."""
 
 
-@click.command(short_help="Run a pipeline on Spark, or its handler without.")
+@click.command(short_help="Run a pipeline, on Spark or without.")
 @click.argument("file", metavar="PIPELINE.toml", type=click.Path(path_type=Path))
 @click.option(
     "--available-now",
@@ -52,13 +53,17 @@ REPORT_EVERY = 5.0
     help="A name for this instance that lasts: started again under it, the instance takes its partitions back at "
     "once. Letters, digits and . _ : @ -; unique among the instances of a pipeline.",
 )
-@click.option("--no-spark", is_flag=True, help="Run the handler of the file in this process: no Spark is started.")
+@click.option(
+    "--no-spark",
+    is_flag=True,
+    help="Start no Spark: for a handler, or a transform that only picks and renames columns.",
+)
 @set_option
 @output_option
 def run(
     file: Path, available_now: bool, owner_id: str | None, no_spark: bool, settings: tuple[str, ...], output: Output
 ) -> None:
-    """Run a pipeline on Spark, or its handler without, until it is stopped.
+    """Run a pipeline, on Spark or without, until it is stopped.
 
     Start it as often as you like, on one machine or several: the instances share the partitions of the hub.
     SIGTERM and Ctrl-C stop an instance cleanly, also when all of its processes get the signal: it gives its
@@ -126,13 +131,15 @@ def _run_on_spark(
 
 
 def _run_here(file: PipelineFile, name: str, available_now: bool, output: Output) -> None:
-    """Run the handler of a file in this process."""
+    """Run a file in this process."""
     from leasehold.notices import Notices, TableApplied
+    from leasehold.operations.clearing import Clearing
     from leasehold.runtime import Runtime
+    from leasehold.sinks import open_sink
     from leasehold.sinks.rules.table_spec import Totals
 
     try:
-        from leasehold.processors.events.of_file import delivery_of, handled_processor
+        from leasehold.processors.events.of_file import processor_of
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pyarrow":
             raise MissingDependency("leasehold run --no-spark", "log") from error
@@ -147,24 +154,26 @@ def _run_here(file: PipelineFile, name: str, available_now: bool, output: Output
             totals = totals.with_batch(applied.counts)
 
     notices.subscribe(count, to=TableApplied)
-    delivery = delivery_of(file, available_now=available_now)
-    processor = handled_processor(file, runtime=Runtime(notices=notices), name=name, delivery=delivery)
+    processor = processor_of(file, available_now=available_now, runtime=Runtime(notices=notices), name=name)
+    kept_for = file.kept_for()
+    clearing = Clearing(open_sink(file.sink_url, file.table_spec()), kept_for) if kept_for else None
     with _served(file, notices, output):
         try:
-            _run_until(stop, processor, output)
+            _run_until(stop, processor, clearing, output)
         except LeaseholdError as error:
             raise PipelineFailed(f"this instance gives up: {error}") from error
     facts = {"batches": totals.batches, **totals.named()}
     output.show(Result(f"{totals.said()}; {counted(totals.batches, 'batch')}", facts))
 
 
-def _run_until(stop: threading.Event, processor: EventProcessor, output: Output) -> None:
-    """Run a processor until it is to stop, or gives up, which raises why."""
+def _run_until(stop: threading.Event, processor: EventProcessor, clearing: Clearing | None, output: Output) -> None:
+    """Run a processor until it is to stop, or gives up, which raises why; clear its table of what is old meanwhile."""
     processor.start()
     try:
         output.note(f"asking for partitions as {processor.owner_id}")
         while not stop.is_set() and not processor.wait(0.2):
-            pass
+            if clearing is not None:
+                clearing.step(time.monotonic())
     finally:
         processor.stop()
     processor.wait()

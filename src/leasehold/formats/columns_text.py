@@ -43,8 +43,8 @@ def read_columns(text: str, field: str) -> pa.Schema:
             raise ConfigError(
                 field,
                 text,
-                f"{nested[1]} is of type {nested[2].upper()}, and a handler's columns are flat",
-                f"Declare {nested[1]} STRING: the handler is given its JSON text, and may return one",
+                f"{nested[1]} is of type {nested[2].upper()}, and without Spark, and in handlers, columns are flat",
+                f"Declare {nested[1]} STRING: its value is the JSON text",
             )
         if found is None or type_ is None:
             known = ", ".join([*_TYPES, "DECIMAL(p,s)"])

@@ -15,9 +15,9 @@ NO_END = "what others have consumed is told by the checkpoints, and there are no
 
 
 def unconsumed(
-    ends: Mapping[str, int], checkpoints: Iterable[Checkpoint], known: Mapping[str, PartitionProperties]
+    ends: Mapping[str, int], checkpoints: Iterable[Checkpoint], properties: Mapping[str, PartitionProperties]
 ) -> list[str]:
     """The partitions whose checkpoint, whoever owns them, has not reached its end; but for what the hub has removed."""
     reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in checkpoints}
-    begins = {partition: place.begin for partition, place in known.items()}
+    begins = {partition: place.begin for partition, place in properties.items()}
     return sorted(p for p, end in ends.items() if max(reached.get(p, -1), begins.get(p, -1)) < end)

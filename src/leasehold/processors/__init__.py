@@ -1,6 +1,7 @@
 """Processors without Spark: of a hub's events, and of a queue's messages.
 
-What a pipeline file says is `handled_processor`'s, which is imported when it is first used: it needs PyArrow.
+What a pipeline file says is `handled_processor`'s and `projected_processor`'s, which are imported when they are first
+used: they need PyArrow.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leasehold.processors.events.of_file import handled_processor
+    from leasehold.processors.events.of_file import handled_processor, projected_processor
 
-__all__ = ["handled_processor"]
+__all__ = ["handled_processor", "projected_processor"]
 
 
 def __getattr__(name: str) -> object:

@@ -323,7 +323,7 @@ class EventProcessor:
         binding = PipelineBinding(table.spec.pipeline, table.identity())
         check_start(self._group, self._checkpoints, binding, partial(table.watermarks, self._hub.identity))
 
-    def _end_of(self, kept: bool, left: Callable[[tuple[str, ...]], tuple[str, ...]] | None) -> AvailableNow:
+    def _end_of(self, kept: bool, share: Callable[[tuple[str, ...]], tuple[str, ...]] | None) -> AvailableNow:
         """What ends this processor when all that is there now is consumed. Raises `ConfigError`."""
         if not kept:
             raise ConfigError("available_now", True, NO_END, "Name a checkpoint store, or leave it out")
@@ -335,7 +335,7 @@ class EventProcessor:
                 "for the others for ever",
                 "Leave maximum_partitions out",
             )
-        consumption = Consumption(self._hub, self._group, self._checkpoints, left or (lambda partitions: partitions))
+        consumption = Consumption(self._hub, self._group, self._checkpoints, share or (lambda partitions: partitions))
         return AvailableNow(
             consumption, self._clock, lambda: self._oversight.stop(), lambda error: self._oversight.leave(error)
         )

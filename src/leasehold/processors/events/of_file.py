@@ -1,8 +1,8 @@
-"""From a pipeline file with a handler to the plain processor that runs it.
+"""From a pipeline file to the plain processor that runs it: its handler, or a transform that only picks columns.
 
-Owns which keys of the file are the processor's: hub, stores, start, and how partitions are held. What the handler and
-its table have of the file is `handlers.of_file`'s. Nothing is read or written before the processor is started, but that
-the table is made or compared.
+Owns which keys of the file are the processor's: hub, stores, start, and how partitions are held. What the table has of
+the file is `handlers.of_file`'s, or `projected.of_file`'s. Nothing is read or written before the processor is started,
+but that the table is made or compared.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from leasehold.processors.events.arguments import handlers_of
 from leasehold.processors.events.delivery import DeliverySettings
 from leasehold.processors.events.event_processor import EventProcessor
 from leasehold.processors.events.fixed_partitions import FixedPartitions
+from leasehold.projected.of_file import projected_table
+from leasehold.projected.table import ProjectedTable
 
-__all__ = ["handled_processor"]
+__all__ = ["handled_processor", "projected_processor"]
 
-
-def delivery_of(file: PipelineFile, *, available_now: bool = False) -> DeliverySettings:
-    """How the events of a file's source come to its handler, but for where a group begins."""
-    return DeliverySettings(fail_on_data_loss=file.source.fail_on_data_loss, available_now=available_now)
+_ROWS = 2_000
+"""Most events of a batch that is only picked: a commit costs more than its rows."""
 
 
 def handled_processor(
@@ -39,9 +39,33 @@ def handled_processor(
     """
     file = read_file(file)
     table = table or handled_table(file, **{name: more[name] for name in ("runtime",) if name in more})
+    return _processor(file, table, DeliverySettings(), more)
+
+
+def projected_processor(file: PipelineFile | Path | str, **more: Any) -> EventProcessor:
+    """The plain processor of a pipeline file without a handler, whose transform only picks and renames columns.
+
+    `more` is as with `handled_processor`. Raises `ConfigError` that names file and key, also for what takes Spark.
+    """
+    file = read_file(file)
+    table = projected_table(file, more.get("runtime"))
+    return _processor(file, table, DeliverySettings(max_batch=_ROWS, prefetch=3 * _ROWS), more)
+
+
+def processor_of(file: PipelineFile, *, available_now: bool, **more: Any) -> EventProcessor:
+    """The plain processor of a pipeline file of either kind; `more` are further arguments of `EventProcessor`."""
+    make = projected_processor if file.sink.handler is None else handled_processor
+    return make(file, available_now=available_now, **more)
+
+
+def _processor(
+    file: PipelineFile, table: HandledTable | ProjectedTable, delivery: DeliverySettings, more: dict[str, Any]
+) -> EventProcessor:
     settings, fixed = file.ownership.settings(), file.ownership.partitions
     stores = None if fixed is not None else file.ownership_url, file.checkpoint_url
-    delivery = more.pop("delivery", None) or delivery_of(file)
+    available_now = more.pop("available_now", False)
+    of_file = replace(delivery, fail_on_data_loss=file.source.fail_on_data_loss, available_now=available_now)
+    delivery = more.pop("delivery", None) or of_file
     if "start" not in more and delivery.start == EARLIEST:
         start = Positions.parse(file.source.starting_position, "source.starting_position")
         delivery = replace(delivery, start=start)
@@ -53,6 +77,7 @@ def handled_processor(
         "pipeline": file.name,
         "table": None if file.checkpoint_url is None else table.sink,
     }
-    made = EventProcessor(file.hub_url, stores, replace(handlers_of(table), **calls), **{**given, **more})
+    handlers = handlers_of(table if isinstance(table, HandledTable) else table.on_events)
+    made = EventProcessor(file.hub_url, stores, replace(handlers, **calls), **{**given, **more})
     table.level_of = made.recorded_owner_level
     return made

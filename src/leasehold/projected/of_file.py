@@ -1,0 +1,53 @@
+"""From a pipeline file without a handler to the table that a plain processor fills.
+
+Owns which keys of such a file need Spark, and refuses them by name. Keys that only say how Spark reads, or what becomes
+of events that a transform cannot compute, are passed by. Nothing is read or written but that the table is made or
+compared.
+"""
+
+from __future__ import annotations
+
+from leasehold.errors import ConfigError
+from leasehold.formats.bodies import BodyReader
+from leasehold.formats.columns_text import read_columns
+from leasehold.pipeline_file import PipelineFile
+from leasehold.projected.table import ProjectedTable, RowMaker, RowSource
+from leasehold.runtime import Runtime
+from leasehold.settings.names import naming
+from leasehold.sinks import open_sink
+
+
+def projected_table(file: PipelineFile, runtime: Runtime | None = None) -> ProjectedTable:
+    """The table of a pipeline file without a handler. Raises `ConfigError` that names file and key."""
+    with naming(f"{file.path}: "):
+        return ProjectedTable(open_sink(file.sink_url, file.table_spec()), source_of(file), runtime or Runtime())
+
+
+def rows_of(file: PipelineFile) -> RowMaker:
+    """What makes the rows of a pipeline file without a handler. Looks at nothing else. Raises `ConfigError`."""
+    with naming(f"{file.path}: "):
+        return RowMaker(source_of(file))
+
+
+def source_of(file: PipelineFile) -> RowSource:
+    """What the rows of a pipeline file without a handler are made of. Raises `ConfigError` for what takes Spark."""
+    read, sink = file.transform, file.sink
+    if read.python is not None:
+        raise ConfigError(
+            "transform.python",
+            read.python,
+            "it is given a DataFrame, and this is a process without Spark",
+            "Run it on Spark: leasehold run without --no-spark; or write a handler, which needs none",
+        )
+    bodies = None
+    if read.schema is not None:
+        columns = read_columns(read.schema, "transform.schema")
+        bodies = BodyReader(columns, rescue=read.rescue, timestamps=read.timestamps)
+    return RowSource(
+        bodies=bodies,
+        sql=read.sql,
+        sequence_by=sink.sequence_by,
+        delete_when=sink.delete_when,
+        deduplicate_by=file.source.deduplicate_by,
+        deduplicate_for=file.deduplicate_for,
+    )

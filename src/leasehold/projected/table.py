@@ -1,0 +1,198 @@
+"""An entity table that a plain processor fills with columns of events, in one transaction with the watermarks.
+
+Owns the way of a batch from the events of one partition to the sink: bodies are read by the strict rules, what cannot
+be read is set aside, the projection makes the rows. Which events count, and which of a key, is the sink's, by the same
+rules as on Spark, so that processes of both kinds may fill one table.
+
+Concurrency: partitions work side by side, each by one thread of a processor; nothing is remembered but how far the
+batches of an owner have come. If an owner stops for a minute before the commit, another one may have taken the
+partition: then the sink refuses the batch. After the commit, the events come again and are passed by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from leasehold.errors import ConfigError
+from leasehold.formats.bodies import BodyReader
+from leasehold.hubs.arrow_events import EVENT_SCHEMA
+from leasehold.model import EventRange
+from leasehold.notices import TableApplied
+from leasehold.projected.projection import Projection, RowValue, read_projection, read_value
+from leasehold.runtime import Runtime
+from leasehold.sinks.base import LevelOf, Sink
+from leasehold.sinks.features import BOOKKEEPING, EVOLUTION, require
+from leasehold.sinks.rules.batch import IDENTITY_COLUMNS, Batch, Identities
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, repeated
+
+_ASIDE = (*FENCE_COLUMNS, *(name for name in EVENT_SCHEMA.names if name not in FENCE_COLUMNS))
+"""What a rejected event carries beside its reason: all that the hub says of it."""
+
+
+class OwnedEvents(Protocol):
+    """A batch of one partition, as a processor gives it."""
+
+    hub: str
+    partition: str
+    owner_level: int
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def last(self) -> int: ...
+
+    @property
+    def last_enqueued(self) -> float: ...
+
+    def arrow(self) -> pa.Table: ...
+
+    def __len__(self) -> int: ...
+
+
+class BegunWork(Protocol):
+    """The work of an owner on a partition, which began at the event `start`."""
+
+    @property
+    def start(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSource:
+    """What rows are made of, as a pipeline file says it; see there.
+
+    bodies          what reads the JSON bodies; None: events have the columns of their source alone
+    sql             the projection; None: all columns of the events
+    sequence_by, delete_when, deduplicate_by  a column each, or `column = literal`, over the rows; the last over the
+                    events
+    deduplicate_for seconds; with `deduplicate_by`
+    """
+
+    bodies: BodyReader | None = None
+    sql: str | None = None
+    sequence_by: str | None = None
+    delete_when: str | None = None
+    deduplicate_by: str | None = None
+    deduplicate_for: float | None = None
+
+
+class RowMaker:
+    """Makes the rows of a table from events. Raises `ConfigError` for what takes Spark, or names no column."""
+
+    def __init__(self, source: RowSource) -> None:
+        self._bodies = source.bodies
+        events = pa.schema([*([] if source.bodies is None else source.bodies.schema), *EVENT_SCHEMA])
+        if twice := repeated(events.names):
+            raise ConfigError(
+                "transform.schema",
+                twice[0],
+                "this column occurs twice, counting those that every event has",
+                "Rename it in what is sent, or leave it out",
+            )
+        self._projection: Projection = read_projection(source.sql, events)
+        self.schema = self._projection.schema(events)
+        """The columns of the rows."""
+        self._order = self._value(source.sequence_by, "sink.sequence_by")
+        self._delete = self._value(source.delete_when, "sink.delete_when")
+        if self._delete is not None and self._delete.literal is None:
+            type_ = self.schema.field(self._delete.column).type
+            if not pa.types.is_boolean(type_):
+                rule = f"a {type_}, and not a condition"
+                raise ConfigError("sink.delete_when", source.delete_when, rule, "Compare it with a literal")
+        self._identity: RowValue | None = None
+        if source.deduplicate_by is not None:
+            self._identity = _identity(source.deduplicate_by, events)
+        self._deduplicated = source.deduplicate_by, source.deduplicate_for
+
+    def _value(self, text: str | None, setting: str) -> RowValue | None:
+        return None if text is None else read_value(text, self.schema, setting=setting)
+
+    def of(self, events: pa.Table, range_: EventRange) -> Batch:
+        """The batch of these events, which are all of a range."""
+        rejected = None
+        if self._bodies is not None:
+            read = self._bodies.read(events.column("body"))
+            wide = pa.Table.from_arrays(
+                [*read.columns.columns, *events.columns], names=[*read.columns.schema.names, *events.schema.names]
+            )
+            if read.reasons is not None:
+                bad = read.reasons.is_valid()
+                rejected = events.filter(bad).select(_ASIDE).append_column("reason", read.reasons.filter(bad))
+                wide = wide.filter(read.reasons.is_null())
+            events = wide
+        rows = self._projection.of(events)
+        return Batch(
+            rows,
+            rejected,
+            None if self._order is None else self._order.of(rows),
+            None if self._delete is None else self._delete.of(rows),
+            ranges=[range_],
+            identities=self._identities(events),
+        )
+
+    def _identities(self, events: pa.Table) -> Identities | None:
+        by, window = self._deduplicated
+        if self._identity is None or by is None or window is None:
+            return None
+        hub, partition, number, identity, enqueued = IDENTITY_COLUMNS
+        values = {
+            hub: events.column(hub),
+            partition: events.column(partition),
+            number: events.column(number),
+            identity: self._identity.of(events).cast(pa.string()),
+            enqueued: events.column(enqueued),
+        }
+        found = pa.table(values)
+        return Identities(found.filter(found.column(identity).is_valid()), by, window)
+
+
+def _identity(text: str, events: pa.Schema) -> RowValue:
+    value = read_value(text, events, setting="source.deduplicate_by")
+    type_ = events.field(value.column).type
+    if value.literal is not None or not (pa.types.is_string(type_) or pa.types.is_integer(type_)):
+        raise ConfigError(
+            "source.deduplicate_by",
+            text,
+            "without Spark it is a column of text or whole numbers",
+            "Name one, or run it on Spark: leasehold run without --no-spark",
+        )
+    return value
+
+
+class ProjectedTable:
+    """The table, as a processor fills it: give its `on_events` to one. `level_of` is for you to set, as a handler's.
+
+    Makes or checks the table at once. Raises `ConfigError`, `SchemaMismatch`.
+    """
+
+    def __init__(self, sink: Sink, source: RowSource, runtime: Runtime) -> None:
+        self.sink = sink
+        self.level_of: LevelOf | None = None
+        self._rows = RowMaker(source)
+        if sink.spec.schema_evolution is not None:
+            require(sink, EVOLUTION, "schema_evolution")
+        if source.deduplicate_by is not None:
+            require(sink, BOOKKEEPING, "deduplicate_by")
+        self._clock, self._notices = runtime.clock, runtime.notices
+        self._reached: dict[tuple[str, str], tuple[BegunWork, int]] = {}
+        sink.check(self._rows.schema)
+
+    def on_events(self, batch: OwnedEvents, context: BegunWork) -> None:
+        """Apply a batch. Raises what the sink raises, with nothing of it applied."""
+        lane = batch.hub, batch.partition
+        owner, reached = self._reached.get(lane, (None, 0))
+        begin, end = reached if owner is context else context.start, batch.last + 1
+        at = batch.last_enqueued or None
+        range_ = EventRange(*lane, batch.owner_level, begin, end, enqueued_time=at)
+        started = self._clock.monotonic()
+        result = self.sink.apply(self._rows.of(batch.arrow(), range_), self.level_of)
+        seconds = self._clock.monotonic() - started
+        self._notices.publish(TableApplied(str(self.sink.spec.called), result.counts, seconds, result.seconds))
+        self._reached[lane] = context, end
+
+    def close(self) -> None:
+        """Close the sink. After the processor has ended."""
+        self.sink.close()

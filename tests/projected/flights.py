@@ -1,0 +1,98 @@
+"""A pipeline file whose transform only picks columns, in a folder of the test's own; what is sent and what it keeps."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from leasehold import Event
+from leasehold.hubs.log import LogHub
+
+FILE = """
+name = "flights"
+[source]
+hub = "log:///hub.db"
+[ownership]
+store = "sqlite:///stores.db"
+load_balancing_interval = "300ms"
+settle_delay = "100ms"
+[transform]
+schema = "id STRING, delay DOUBLE, op STRING, at BIGINT, paid DECIMAL(8,2), day DATE, seen TIMESTAMP"
+rescue = "rest"
+sql = \"\"\"SELECT id, Delay AS late, op, AT, paid AS `amount paid`, day, seen, rest, enqueuedTime AS told, body AS raw,
+                hub, partition, sequenceNumber, ownerLevel FROM events\"\"\"
+[sink]
+url = "sqlite:///entities.db"
+table = "flights"
+keys = ["id"]
+keep = ["sequenceNumber"]
+delete_when = "op = 'd'"
+"""
+
+
+def write(folder: Path, **changes: str) -> Path:
+    """The file, with other text in place of some of its own: by name, `sql`, `delete_when`, or whole lines."""
+    text = FILE
+    for line, other in changes.items():
+        start = text.index(f"{line} = ")
+        end = text.index("\n", start) if line != "sql" else text.index("[sink]")
+        text = f"{text[:start]}{other}{text[end:]}"
+    (folder / "flights.toml").write_text(text)
+    return folder / "flights.toml"
+
+
+def bodies(rng: Random, count: int) -> list[bytes]:
+    """Bodies of some 20 entities: most fit, some delete, and some do not fit."""
+    made = []
+    for number in range(count):
+        body: dict[str, Any] = {
+            "id": f"f{rng.randrange(20)}",
+            "delay": rng.choice([1.5, -3, None, 0.1, 1e300]),
+            "op": rng.choice(["u", "u", "u", "d", None, "D"]),
+            "at": rng.choice([number, None, 2**62]),
+            "paid": rng.choice(["12.50", 3, None]),
+            "day": rng.choice(["2026-02-03", None]),
+            "seen": rng.choice(["2026-02-03T04:05:06.000007+01:00", 1_700_000_000, None]),
+        }
+        if rng.random() < 0.2:
+            body["note"] = "by hand"
+        made.append(json.dumps(body).encode())
+        if rng.random() < 0.1:
+            made[-1] = rng.choice([b"", b"\xff", b"[1]", b'{"id":1,"paid":"x"}', b'{"id":', b'{"day":"yesterday"}'])
+    return made
+
+
+def send(hub: LogHub, sent: Sequence[bytes]) -> None:
+    """Each entity's events go to one partition; what has none goes anywhere."""
+    for body in sent:
+        found = body[:10]
+        hub.send([Event(body)], partition=str(sum(found) % len(hub.partition_ids())))
+
+
+def contents(folder: Path) -> Mapping[str, list[Any]]:
+    """All rows of the table and of its rejected rows, but for what names owners and times of their own."""
+    with closing(sqlite3.connect(folder / "entities.db")) as connection:
+        rows = connection.execute('SELECT * FROM flights ORDER BY "id", "sequenceNumber"').fetchall()
+        columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(flights)")]
+        rejected = connection.execute(
+            'SELECT "partition", sequence_number, reason, CAST(body AS BLOB) FROM flights_rejected ORDER BY 1, 2'
+        ).fetchall()
+    return {"columns": columns, "rows": rows, "rejected": rejected}
+
+
+def contents_of(folder: Path) -> Any:
+    """Rows without the times of the hub, which each folder has of its own."""
+    try:
+        found = contents(folder)
+    except sqlite3.OperationalError:  # it is not made yet
+        return None
+    told = found["columns"].index("told")
+    rows = [row[:told] + row[told + 1 :] for row in found["rows"]]
+    rejected = [(*place, re.sub(rb'"told":"[^"]*"', b"", body)) for *place, body in found["rejected"]]
+    return found["columns"], rows, rejected

@@ -1,0 +1,178 @@
+"""Pipeline files whose transform only picks columns, in a plain process: what they do, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold import Event
+from leasehold.cli.app import app
+from leasehold.errors import ConfigError
+from leasehold.hubs.log import LogHub
+from leasehold.processors import projected_processor
+from tests.projected.flights import bodies, contents, contents_of, send, write
+from tests.repository import ROOT
+from tests.waiting import PATIENCE, until
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> LogHub:
+    return LogHub.create(tmp_path / "hub.db", partitions=2)
+
+
+def run(file: Path, *more: str) -> dict[str, Any]:
+    said = CliRunner().invoke(app, ["run", str(file), "--no-spark", "--available-now", "--json", *more])
+    assert said.exit_code == 0, said.output
+    account: dict[str, Any] = json.loads(said.stdout)
+    return account
+
+
+def event(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def test_rows_are_picked_renamed_deleted_and_rejected(tmp_path: Path, hub: LogHub) -> None:
+    sent = [
+        event(id="a", delay=1, op="u", at=7, paid="2.50", day="2026-02-03", note="x"),
+        event(id="b", delay=2, op="u"),
+        event(id="b", delay=3, op="d"),
+        event(id="c", delay="late"),
+        event(id="a", delay=4, op="u"),
+    ]
+    hub.send([Event(body) for body in sent], partition="0")
+    account = run(write(tmp_path))
+    assert (account["read"], account["rejected"]) == (5, 1)
+    found = contents(tmp_path)
+    names = ["id", "late", "op", "AT", "amount paid", "day", "seen", "rest", "told", "raw", "sequenceNumber"]
+    assert found["columns"] == names
+    ((*row, raw, number),) = found["rows"]
+    assert (row[:3], raw, number) == (["a", 4.0, "u"], sent[4], 4)
+    ((_, place, reason, body),) = found["rejected"]
+    assert (place, body) == (3, sent[3])
+    assert "the field delay" in reason
+    hub.send([Event(event(id="a", delay=5, op="u"))], partition="0")
+    assert run(write(tmp_path))["read"] == 1
+    assert contents(tmp_path)["rows"][0][1] == 5.0
+
+
+def test_the_later_one_by_sequence_by_counts_and_what_was_sent_twice_is_dropped(tmp_path: Path, hub: LogHub) -> None:
+    file = write(
+        tmp_path,
+        delete_when='sequence_by = "AT"',
+        hub='hub = "log:///hub.db"\ndeduplicate_by = "op"\ndeduplicate_for = "1h"',
+    )
+    for partition, at, op in (("0", 5, "x"), ("1", 3, "y"), ("1", 9, "x"), ("0", 4, "z")):
+        hub.send([Event(event(id="a", at=at, op=op))], partition=partition)
+        run(file)
+    assert contents(tmp_path)["rows"][0][2:4] == ("x", 5)
+
+
+def test_what_is_old_beside_the_table_is_cleared(tmp_path: Path, hub: LogHub) -> None:
+    file = write(tmp_path, keep='rejected_retention = "1s"')
+    hub.send([Event(b"no JSON"), Event(event(id="a", op="u"))], partition="0")
+    assert run(file)["rejected"] == 1
+
+    def cleared() -> bool:
+        run(file)
+        with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
+            return connection.execute("SELECT 1 FROM flights_rejected").fetchall() == []
+
+    until(cleared, "the rejected row to be old and gone")
+
+
+def test_all_columns_and_append_without_a_schema(tmp_path: Path, hub: LogHub) -> None:
+    file = write(tmp_path, schema="", rescue="", sql="", keys='mode = "append"', keep="", delete_when="")
+    hub.send([Event(b"\xff anything", partition_key="k", properties={"a": "b"})])
+    run(file)
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
+        (row,) = connection.execute('SELECT body, "partitionKey", properties FROM flights').fetchall()
+    assert row == (b"\xff anything", "k", '{"a":"b"}')
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "why"),
+    [
+        ({"sql": 'sql = "SELECT upper(id) AS id FROM events"\n'}, "transform.sql", "which is more than a column"),
+        ({"sql": 'python = "module:function"\n'}, "transform.python", "a process without Spark"),
+        ({"delete_when": 'delete_when = "late > 3"'}, "sink.delete_when", "which is more than a column"),
+        ({"delete_when": 'delete_when = "op"'}, "sink.delete_when", "and not a condition"),
+        ({"delete_when": 'delete_when = "delay = 3"'}, "sink.delete_when", "delay is no column; these are: id, late"),
+        ({"delete_when": 'sequence_by = "at + 1"'}, "sink.sequence_by", "which is more than a column"),
+        ({"schema": 'schema = "id STRING, tags ARRAY<STRING>"'}, "transform.schema", "columns are flat"),
+        ({"schema": 'schema = "id STRING, Hub STRING"'}, "transform.schema", "occurs twice"),
+        (
+            {"hub": 'hub = "log:///hub.db"\ndeduplicate_by = "delay"\ndeduplicate_for = "1h"'},
+            "source.deduplicate_by",
+            "a column of text or whole numbers",
+        ),
+    ],
+)
+def test_what_takes_spark_is_refused_by_its_key(
+    tmp_path: Path, hub: LogHub, changes: dict[str, str], field: str, why: str
+) -> None:
+    file = write(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=why) as caught:
+        projected_processor(file)
+    assert caught.value.field == f"{file}: {field}"
+
+
+def test_check_compares_what_the_projection_gives_with_the_table(tmp_path: Path, hub: LogHub) -> None:
+    def checked(*more: str) -> tuple[int, str]:
+        said = CliRunner().invoke(app, ["check", str(write(tmp_path)), "--no-spark", *more])
+        return said.exit_code, said.output
+
+    code, said = checked()
+    assert (code, "flights can start" in said, "not looked at without Spark" in said) == (0, True, False)
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
+        connection.execute("CREATE TABLE flights (id TEXT PRIMARY KEY, late REAL)")
+    code, said = checked()
+    assert (code, "amount paid" in " ".join(said.split())) == (1, True)
+
+
+def changed(place: Path, before: Any) -> bool:
+    return bool(contents_of(place) != before)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("seed", [1, 2])
+def test_two_processes_one_killed_again_and_again_leave_what_one_run_leaves(tmp_path: Path, seed: int) -> None:
+    """Each entity's rows, every rejected body, and no event twice."""
+    rng = Random(seed)
+    sent = bodies(rng, 4_000)
+    answer, place = tmp_path / "answer", tmp_path / "place"
+    for folder in (answer, place):
+        folder.mkdir()
+        write(folder)
+    send(LogHub.create(answer / "hub.db", partitions=4), sent)
+    run(answer / "flights.toml")
+    hub = LogHub.create(place / "hub.db", partitions=4)
+    command = [sys.executable, "-m", "leasehold", "run", str(place / "flights.toml"), "--no-spark"]
+    env = dict(os.environ, PYTHONPATH=str(ROOT / "src"))
+    settings = ["--set", "ownership.partition_expiration=6s"]  # expires: whoever is killed is outwaited
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for first in range(0, 4_000, 1_000):
+            running.append(subprocess.Popen([*command, *settings], env=env))
+            before = contents_of(place)
+            send(hub, sent[first : first + 1_000])
+            until(partial(changed, place, before), "somebody to be at work")
+            if len(running) > 1:
+                victim = running.pop(0)
+                victim.kill()
+                victim.wait()
+        until(lambda: contents_of(place) == contents_of(answer), "the same rows as in one run", 2 * PATIENCE)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
