@@ -181,7 +181,7 @@ def test_records_of_others_are_counted_or_named_as_what_they_are(tmp_path: Path,
     """What is of no partition of the hub does not count, and what cannot be read is said."""
     store, group = open_store("sqlite:///stores.db", base=tmp_path), hub.consumer_group("$Default")
     store.claim_ownership([Ownership(group, name, "a/1", 1) for name in ("0", "1", "7")])
-    store.raise_owner_level([Checkpoint(group, "0", 0, 1), Checkpoint(group, "7", 5, 1)])
+    store.raise_owner_level([Checkpoint(group, "0", -1, 1), Checkpoint(group, "7", -1, 1)])
     with closing(sqlite3.connect(tmp_path / "stores.db")) as connection, connection:
         connection.execute("UPDATE leasehold_ownership SET owner_level = 'high' WHERE partition = '1'")
     code, checks = checked(tmp_path)

@@ -275,7 +275,7 @@ def test_a_store_that_is_away_between_batches_ends_nothing(table: HandledOnSpark
     asked: list[str] = []
 
     def tie(met: Any) -> None:
-        asked.append(met.name)
+        asked.append(met.spec.called)
         if len(asked) == 1:
             raise StoreUnavailable("away")
         raise UsageError("another table's")

@@ -44,7 +44,7 @@ def read_columns(text: str, field: str) -> pa.Schema:
                 field,
                 text,
                 f"{nested[1]} is of type {nested[2].upper()}, and without Spark, and in handlers, columns are flat",
-                f"Declare {nested[1]} STRING: its value is the JSON text",
+                f"Declare {nested[1]} STRING: its value is then its JSON text",
             )
         if found is None or type_ is None:
             known = ", ".join([*_TYPES, "DECIMAL(p,s)"])

@@ -68,16 +68,19 @@ def check_start(
     watermarks: Callable[[], Mapping[str, Watermark]],
     file: str = FILE,
     own: bool = False,
+    claimed: bool = False,
 ) -> None:
     """Bind the group to this pipeline and its table, or refuse.
 
     `watermarks` reads those of the table when it is asked to; `file` names the pipeline file in messages. Without a
     checkpoint store there is nothing to compare with the table, and nowhere to keep whose the group is.
-    `own`: it is this very reader that has tied the group to no table, and meets its table now.
+    `own`: it is this very reader that has tied the group to no table, and meets its table now. `claimed`: this reader
+    has claimed partitions before, so that the group may have been read by itself.
     """
     if not isinstance(checkpoints, NoCheckpoints):
         check_levels(group, checkpoints, watermarks, file)
-    check_untied(group, checkpoints, watermarks, file)
+    if not claimed:
+        check_untied(group, checkpoints, watermarks, file)
     bound = checkpoints.bind_pipeline(group, binding)
     if bound == binding:
         return
@@ -154,9 +157,10 @@ def check_untied(
     """Refuse a group that somebody has read without tying it, such as a processor without a table, unless the table has
     events of it. Raises `AlreadyInUse`.
 
-    Checkpoints are looked at before the binding: who ties a group does so before the first claim.
+    Checkpoints are looked at before the binding: who ties a group does so before it records that something was read.
     """
-    if _was_read(checkpoints, group) and checkpoints.pipeline_binding(group) is None:
+    read = any(one.owner_level > 0 and one.sequence_number >= 0 for one in checkpoints.list_checkpoints(group))
+    if read and checkpoints.pipeline_binding(group) is None:
         _check_has_events(group, "", watermarks, file)
 
 

@@ -95,6 +95,8 @@ class RowMaker:
         self._projection: Projection = read_projection(source.sql, events)
         self.schema = self._projection.schema(events)
         """The columns of the rows."""
+        if twice := repeated(self.schema.names):
+            raise ConfigError("transform.sql", source.sql, f"{twice[0]} occurs twice", "Give one of them another name")
         self._order = self._value(source.sequence_by, "sink.sequence_by")
         self._delete = self._value(source.delete_when, "sink.delete_when")
         if self._delete is not None and self._delete.literal is None:
@@ -112,7 +114,7 @@ class RowMaker:
 
     def of(self, events: pa.Table, range_: EventRange) -> Batch:
         """The batch of these events, which are all of a range."""
-        rejected = None
+        rejected, count = None, events.num_rows
         if self._bodies is not None:
             read = self._bodies.read(events.column("body"))
             wide = pa.Table.from_arrays(
@@ -130,6 +132,7 @@ class RowMaker:
             None if self._order is None else self._order.of(rows),
             None if self._delete is None else self._delete.of(rows),
             ranges=[range_],
+            read=count,
             identities=self._identities(events),
         )
 

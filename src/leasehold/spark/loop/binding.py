@@ -39,7 +39,7 @@ class Binding:
             self._confirm(binding)
         else:
             marks = partial(table.watermarks, self._share.hub.identity)
-            check_start(self._share.group, self._share.checkpoints, binding, marks, own=self._tied)
+            check_start(self._share.group, self._share.checkpoints, binding, marks, own=self._tied, claimed=True)
         self._met = True
 
     def _confirm(self, binding: PipelineBinding) -> None:
