@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leasehold.config import OwnershipSettings
-from leasehold.errors import ConfigError, StoreError
+from leasehold.errors import ConfigError, DataLoss, StoreError, StoreUnavailable
+from leasehold.hubs import FirstEvent
 from leasehold.hubs.log.hub import LogHub
-from leasehold.model import LATEST, Checkpoint
-from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, FixedPartitions, PartitionContext
+from leasehold.model import LATEST, Checkpoint, PartitionProperties
+from leasehold.processors.events import (
+    EACH_BATCH,
+    ON_STOP,
+    CheckpointPolicy,
+    DeliverySettings,
+    EventBatch,
+    EventProcessor,
+    FixedPartitions,
+    PartitionContext,
+    every,
+)
 from leasehold.stores.memory.store import MemoryStore
 from tests.processor.plain import TellingStore, log, send
 from tests.waiting import NEVER, PATIENCE
@@ -119,7 +131,7 @@ def test_a_handler_that_keeps_failing_and_what_a_person_has_to_mend_end_it_with_
 class Away(MemoryStore):
     """A store whose listing of checkpoints fails once there was one of each partition, as often as told."""
 
-    def __init__(self, error: StoreError, often: int) -> None:
+    def __init__(self, error: Exception, often: int) -> None:
         super().__init__()
         self.error, self.often = error, often
 
@@ -132,13 +144,57 @@ class Away(MemoryStore):
 
 
 def test_checkpoints_that_cannot_be_read_for_a_while_are_asked_again_and_forbidden_ones_end_it(tmp_path: Path) -> None:
-    from leasehold.errors import StoreUnavailable
-
     hub, seen = log(tmp_path, partitions=1, each=5), Seen()
     processor(hub, Away(StoreUnavailable("away for a while"), 3), seen).run()
     assert seen.numbers == {"0": list(range(5))}
     with pytest.raises(StoreError, match="grant the right"):
         processor(hub, Away(StoreError("may not be read: grant the right"), 1), seen).run()
+
+
+class Gapped(LogHub):
+    """A log that says of each partition what a topic says behind a transaction: its last number has no event."""
+
+    has_gaps = True
+
+    def partition_properties(self, partitions: Sequence[str] | None = None) -> dict[str, PartitionProperties]:
+        found = super().partition_properties(partitions)
+        return {name: replace(one, end=one.end + 1) for name, one in found.items()}
+
+    def read(self, partition: str, start: int, end: int, **more: Any) -> Any:
+        return super().read(partition, start, min(end, super().partition_properties()[partition].end), **more)
+
+    def first_events(self, starts: Mapping[str, int], timeout: float) -> dict[str, FirstEvent]:
+        return {partition: FirstEvent(start, None) for partition, start in starts.items()}
+
+
+def test_a_number_at_the_end_that_has_no_event_is_not_waited_for(tmp_path: Path) -> None:
+    log(tmp_path, partitions=2, each=37).close()
+    hub, seen = Gapped(tmp_path / "hub.db"), Seen()
+    processor(hub, MemoryStore(), seen).run()
+    assert seen.numbers == {p: list(range(37)) for p in "01"}
+
+
+@pytest.mark.parametrize("policy", [ON_STOP, every(events=1_000), EACH_BATCH, None])
+def test_the_end_is_recorded_whatever_the_policy_waits_for(tmp_path: Path, policy: CheckpointPolicy | None) -> None:
+    hub, store, seen = log(tmp_path, partitions=1, each=37), TellingStore(), Seen()
+    processor(hub, store, seen, checkpoint=policy).run()
+    assert (seen.numbers, store.checkpoints(hub)) == ({"0": list(range(37))}, {"0": 36})
+
+
+def test_events_that_are_gone_end_it_with_the_error(tmp_path: Path) -> None:
+    hub, store, seen = log(tmp_path, partitions=1, each=10), MemoryStore(), Seen()
+    processor(hub, store, seen).run()
+    send(hub, 10)
+    hub.retain(max_bytes=1)
+    send(hub, 1)
+    with pytest.raises(DataLoss, match="fail_on_data_loss=False"):
+        processor(hub, store, seen).run()
+
+
+def test_a_store_that_fails_in_an_unforeseen_way_ends_it(tmp_path: Path) -> None:
+    hub = log(tmp_path, partitions=1, each=5)
+    with pytest.raises(ZeroDivisionError):
+        processor(hub, Away(ZeroDivisionError("a fault of the store"), 1), Seen()).run()
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_a_second_pipeline_is_refused_while_the_first_one_works(place: Place) ->
 
 def test_a_table_that_begins_on_a_group_which_was_read_without_one_is_refused(place: Place) -> None:
     store = SqliteStore(place.folder / "stores.db")
-    store.raise_owner_level([Checkpoint(place.hub.consumer_group("$Default"), "0", 4, 1)])
+    store.raise_owner_level([Checkpoint(place.hub.consumer_group("$Default"), "0", 4, 1, enqueued_time=1.0)])
     with pytest.raises(AlreadyInUse, match=r"by a program that fills no table, or another one, and.*--to earliest"):
         place.processor(0)[0].run()
     assert place.table.row_count() == 0

@@ -109,6 +109,19 @@ def test_all_columns_and_append_without_a_schema(tmp_path: Path, hub: LogHub) ->
         ({"delete_when": 'delete_when = "op"'}, "sink.delete_when", "and not a condition"),
         ({"delete_when": 'delete_when = "delay = 3"'}, "sink.delete_when", "delay is no column; these are: id, late"),
         ({"delete_when": 'sequence_by = "at + 1"'}, "sink.sequence_by", "which is more than a column"),
+        ({"delete_when": 'sequence_by = "`amount paid`"'}, "sink.sequence_by", "a column of whole numbers, floating"),
+        ({"delete_when": "sequence_by = \"op = 'u'\""}, "sink.sequence_by", "a column of whole numbers, floating"),
+        (
+            {"sql": 'sql = "SELECT id, hub, partition FROM events"\n'},
+            "transform.sql",
+            "columns sequenceNumber, ownerLevel",
+        ),
+        ({"sql": 'sql = "SELECT *, hub FROM events"\n'}, "transform.sql", "hub occurs twice"),
+        (
+            {"delete_when": '[spark]\n"spark.sql.caseSensitive" = true'},
+            "spark.spark.sql.caseSensitive",
+            "what SQL means",
+        ),
         ({"schema": 'schema = "id STRING, tags ARRAY<STRING>"'}, "transform.schema", "columns are flat"),
         ({"schema": 'schema = "id STRING, Hub STRING"'}, "transform.schema", "occurs twice"),
         (

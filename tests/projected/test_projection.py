@@ -72,6 +72,11 @@ def test_columns_are_picked_and_renamed(sql: str | None, picks: list[tuple[str, 
         ("", "is not one statement"),
         ("SELECT FROM WHERE", "not SQL that can be read|more than|does not read"),
         ("DROP TABLE events", "is not a SELECT"),
+        ("SELECT id:gate FROM events", "more than a column and a name"),
+        ("SELECT id AS :name FROM events", "more than a column and a name|not SQL"),
+        ("SELECT id AS `` FROM events", "more than a column and a name|not SQL"),
+        ("SELECT delay FROM events AS e(a, b)", "gives the view's columns other names"),
+        ("SELECT id AS `a\\nb` FROM events", "has a backslash"),
         ("SELECT * EXCEPT (id) FROM events", "has|more"),
     ],
 )
@@ -88,6 +93,7 @@ def test_what_is_more_than_that_is_refused_by_name(sql: str, why: str) -> None:
         ("DELAY", RowValue("Delay")),
         ("op = 'd'", RowValue("op", "d")),
         ('OP == "it\'s"', RowValue("op", "it's")),
+        ("op = 'é '", RowValue("op", "é ")),
         ("gone = true", RowValue("gone", True)),
         ("n = -3", RowValue("n", -3)),
         ("n = 300", RowValue("n", 300)),
@@ -115,6 +121,7 @@ def test_a_value_is_a_column_or_its_comparison(text: str, value: RowValue) -> No
         ("missing", "missing is no column"),
         ("t.op", "which is more than a column"),
         ("1", "which is more than a column"),
+        (r"op = '\u00e9'", "has a backslash"),
     ],
 )
 def test_other_expressions_are_refused_by_name(text: str, why: str) -> None:

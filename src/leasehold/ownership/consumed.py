@@ -16,8 +16,12 @@ NO_END = "what others have consumed is told by the checkpoints, and there are no
 
 def unconsumed(
     ends: Mapping[str, int], checkpoints: Iterable[Checkpoint], properties: Mapping[str, PartitionProperties]
-) -> list[str]:
-    """The partitions whose checkpoint, whoever owns them, has not reached its end; but for what the hub has removed."""
+) -> dict[str, int]:
+    """Where those partitions stand whose checkpoint, whoever owns them, has not reached its end, by partition.
+
+    What the hub has removed counts as consumed.
+    """
     reached = {checkpoint.partition: checkpoint.next_sequence_number for checkpoint in checkpoints}
     begins = {partition: place.begin for partition, place in properties.items()}
-    return sorted(p for p, end in ends.items() if max(reached.get(p, -1), begins.get(p, -1)) < end)
+    places = {partition: max(reached.get(partition, 0), begins.get(partition, 0)) for partition in sorted(ends)}
+    return {partition: place for partition, place in places.items() if place < ends[partition]}

@@ -157,9 +157,10 @@ def check_untied(
     """Refuse a group that somebody has read without tying it, such as a processor without a table, unless the table has
     events of it. Raises `AlreadyInUse`.
 
-    Checkpoints are looked at before the binding: who ties a group does so before it records that something was read.
+    Checkpoints are looked at before the binding: who ties a group does so before it records that something was read. A
+    checkpoint that a claim alone has written, or a person, has no time of an event.
     """
-    read = any(one.owner_level > 0 and one.sequence_number >= 0 for one in checkpoints.list_checkpoints(group))
+    read = any(one.owner_level > 0 and one.enqueued_time for one in checkpoints.list_checkpoints(group))
     if read and checkpoints.pipeline_binding(group) is None:
         _check_has_events(group, "", watermarks, file)
 

@@ -16,6 +16,9 @@ from leasehold.runtime import Runtime
 from leasehold.settings.names import naming
 from leasehold.sinks import open_sink
 
+_OF_SQL = ("casesensitive", "doublequotedidentifiers", "escapedstringliterals", "collation")
+"""Parts of names of Spark's settings by which the same SQL picks, or compares, something else."""
+
 
 def projected_table(file: PipelineFile, runtime: Runtime | None = None) -> ProjectedTable:
     """The table of a pipeline file without a handler. Raises `ConfigError` that names file and key."""
@@ -39,6 +42,14 @@ def source_of(file: PipelineFile) -> RowSource:
             "it is given a DataFrame, and this is a process without Spark",
             "Run it on Spark: leasehold run without --no-spark; or write a handler, which needs none",
         )
+    for name, value in file.spark.items():
+        if any(part in name.lower() for part in _OF_SQL):
+            raise ConfigError(
+                f"spark.{name}",
+                value,
+                "it changes what SQL means, and this is a process without Spark",
+                "Leave it out, or run it on Spark: leasehold run without --no-spark",
+            )
     bodies = None
     if read.schema is not None:
         columns = read_columns(read.schema, "transform.schema")

@@ -7,6 +7,7 @@ whatever is more than that. SQL is parsed by sqlglot, in Spark's dialect. Pure.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +96,9 @@ class _Reader:
         self._text, self._setting, self._exp = text, setting, exp
         self._names = tuple(names)
         self._known = {folded(name): name for name in self._names}
+        if "\\" in text:  # which escapes there are is not the same in each version of the parser
+            raise self.refused("has a backslash")
+        logging.getLogger("sqlglot").setLevel(logging.ERROR)  # what it warns of is refused below
         try:
             parsed = sqlglot.parse(text, read="spark")
         except sqlglot.errors.SqlglotError as error:
@@ -124,6 +128,8 @@ class _Reader:
             raise self.refused(f"has more than columns and a FROM: {more[0].rstrip('_').upper()}")
         view = self._view(query.find(exp.From))
         for one in query.expressions:
+            if isinstance(one, exp.Alias) and not self._is_name(one.args.get("alias")):
+                raise self.refused(f"has {shortened(one.sql('spark'), _SHOWN)}, which is more than a column and a name")
             if self._is_star(one, view):
                 yield from ((name, name) for name in self._names)
             else:
@@ -144,7 +150,14 @@ class _Reader:
             raise self.refused(f"does not read the view {VIEW}")
         if more := [name for name, part in table.args.items() if part and name not in ("this", "alias")]:
             raise self.refused(f"reads the view with {more[0]}")
+        alias = table.args.get("alias")
+        if alias is not None and (alias.args.get("columns") or not self._is_name(alias.this)):
+            raise self.refused("gives the view's columns other names")
         return folded(str(table.alias_or_name))
+
+    def _is_name(self, alias: Any) -> bool:
+        """Whether an alias is a name, and nothing that is put in, or taken out of the column (`col:field`)."""
+        return isinstance(alias, self._exp.Identifier) and bool(alias.name)
 
     def _is_star(self, expression: Any, view: str) -> bool:
         exp = self._exp

@@ -26,7 +26,8 @@ from leasehold.runtime import Runtime
 from leasehold.sinks.base import LevelOf, Sink
 from leasehold.sinks.features import BOOKKEEPING, EVOLUTION, require
 from leasehold.sinks.rules.batch import IDENTITY_COLUMNS, Batch, Identities
-from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, repeated
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, folded, repeated
+from leasehold.sinks.rules.values import order_kind
 
 _ASIDE = (*FENCE_COLUMNS, *(name for name in EVENT_SCHEMA.names if name not in FENCE_COLUMNS))
 """What a rejected event carries beside its reason: all that the hub says of it."""
@@ -97,7 +98,23 @@ class RowMaker:
         """The columns of the rows."""
         if twice := repeated(self.schema.names):
             raise ConfigError("transform.sql", source.sql, f"{twice[0]} occurs twice", "Give one of them another name")
+        if missing := [name for name in FENCE_COLUMNS if folded(name) not in map(folded, self.schema.names)]:
+            raise ConfigError(
+                "transform.sql",
+                source.sql,
+                f"it does not give the columns {', '.join(missing)}, by which a row is known to be an event's",
+                f"Select them too: SELECT …, {', '.join(FENCE_COLUMNS)} FROM events",
+            )
         self._order = self._value(source.sequence_by, "sink.sequence_by")
+        if self._order is not None:
+            type_ = self.schema.field(self._order.column).type
+            if self._order.literal is not None or order_kind(type_) is None:
+                raise ConfigError(
+                    "sink.sequence_by",
+                    source.sequence_by,
+                    "without Spark it is a column of whole numbers, floating-point numbers, text, dates or times",
+                    "Name another column, or run it on Spark: leasehold run without --no-spark",
+                )
         self._delete = self._value(source.delete_when, "sink.delete_when")
         if self._delete is not None and self._delete.literal is None:
             type_ = self.schema.field(self._delete.column).type

@@ -1,7 +1,8 @@
 """The end of a processor that was asked to consume what the hub has at its start, and no more.
 
 Owns when that end has come: when each partition's checkpoint, whoever wrote it, has reached the end that the partition
-had at the start. Promises that a store or hub which is away for a while is waited for, and said once.
+had at the start, or no event is between the two (`Hub.has_gaps`: marks of transactions). Promises that a store or hub
+which is away for a while is waited for, and said once.
 
 Concurrency: one thread of its own asks hub and store, under no lock, since either may hang. If it stops for a minute,
 the processor ends a minute later, and goes on consuming until then. Other instances may hold any of the partitions.
@@ -12,11 +13,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leasehold.clock import Clock
-from leasehold.errors import HubError, LeaseholdError, StoreError, Verdict
-from leasehold.hubs.base import Hub
+from leasehold.errors import HubError, StoreError, Verdict
+from leasehold.hubs.base import FirstEvent, Hub
 from leasehold.model import ConsumerGroup
 from leasehold.ownership.consumed import unconsumed
 from leasehold.stores.base import CheckpointStore
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 _LOOK = 0.5
 """Seconds between two looks."""
+_PATIENCE = 5.0
+"""Seconds to wait for what a hub with gaps has next."""
 _SAID = 10.0
 """Seconds between two lines that say what is waited for."""
 
@@ -38,6 +41,8 @@ class Consumption:
     group: ConsumerGroup
     checkpoints: CheckpointStore
     ours: Callable[[tuple[str, ...]], tuple[str, ...]]
+    _next: dict[tuple[str, int], FirstEvent] = field(default_factory=dict, init=False)
+    """What comes next from the places where partitions stood at the last look, in a hub with gaps."""
 
     def ends(self) -> dict[str, int]:
         """The end of each partition now."""
@@ -46,14 +51,24 @@ class Consumption:
 
     def left(self, ends: Mapping[str, int]) -> list[str]:
         """The partitions that are not consumed up to these ends."""
-        return unconsumed(ends, self.checkpoints.list_checkpoints(self.group), self.hub.partition_properties())
+        stand = unconsumed(ends, self.checkpoints.list_checkpoints(self.group), self.hub.partition_properties())
+        if not self.hub.has_gaps:
+            return list(stand)
+        places = set(stand.items())
+        if asked := {partition: place for partition, place in places if (partition, place) not in self._next}:
+            found = self.hub.first_events(asked, _PATIENCE)
+            self._next.update({(partition, asked[partition]): first for partition, first in found.items()})
+        for place in self._next.keys() - places:
+            del self._next[place]
+        firsts = {place: first.sequence_number for place, first in self._next.items()}
+        return [partition for partition, place in stand.items() if firsts.get((partition, place), -1) < ends[partition]]
 
 
 class AvailableNow:
     """Calls `end` once all is consumed, or `fail` with what a person has to mend before that can be told."""
 
     def __init__(
-        self, consumption: Consumption, clock: Clock, end: Callable[[], None], fail: Callable[[LeaseholdError], None]
+        self, consumption: Consumption, clock: Clock, end: Callable[[], None], fail: Callable[[BaseException], None]
     ) -> None:
         self._consumption, self._clock, self._end, self._fail = consumption, clock, end, fail
         self._ends: Mapping[str, int] = {}
@@ -78,8 +93,10 @@ class AvailableNow:
         while not self._closed.wait(_LOOK):
             try:
                 left = self._consumption.left(self._ends)
-            except (StoreError, HubError) as error:
-                if error.verdict is not Verdict.PASSES:
+            except Exception as error:  # noqa: BLE001 - nobody else would end the processor
+                if self._closed.is_set():
+                    return
+                if not isinstance(error, StoreError | HubError) or error.verdict is not Verdict.PASSES:
                     self._fail(error)
                     return
                 outage.note(error)
@@ -90,4 +107,4 @@ class AvailableNow:
                 return
             if self._clock.monotonic() - said >= _SAID:
                 said = self._clock.monotonic()
-                logger.info("waiting for partitions %s, which are not consumed yet", ", ".join(left[:20]))
+                logger.warning("waiting for partitions %s, which are not consumed yet", ", ".join(left[:20]))

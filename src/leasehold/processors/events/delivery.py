@@ -46,9 +46,10 @@ class DeliverySettings:
                         function from a partition to a position
     checkpoint          the policy: `every(events=…, seconds=…)`, once a second by default where there are handlers;
                         `EACH_BATCH`, `ON_STOP`, or `MANUAL`, which it always is without handlers
-    available_now       end when all that was in the hub at the start has been consumed, by any instance. Nothing is
-                        waited for then that a person has to mend, nor a handler that has failed `attempts` times in a
-                        row: the processor ends, and `run` and `wait` raise the error
+    available_now       end when all that was in the hub at the start has been consumed, by any instance, as the
+                        checkpoints tell: they are written once a second at least, but with `MANUAL`. Events that are
+                        gone, what a person has to mend, and a handler that has failed `attempts` times in a row end the
+                        processor: `run` and `wait` raise the error
     patience            how long making a processor waits for a hub that is given as a URL and is away, which is said
                         once, in the log and as a notice. Stores that are away are waited for as long as it runs
     """

@@ -29,6 +29,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 
@@ -129,6 +130,8 @@ class EventProcessor:
         self._ownership, self._checkpoints = stores_of(stores, self._settings.request_timeout, self._share)
         kept = keeps_checkpoints(self._checkpoints, table)
         policy = policy_of(delivery.checkpoint, pulls=self._handlers is None, kept=kept)
+        if delivery.available_now and policy.on_stop:  # the end is told by checkpoints
+            policy = replace(policy, seconds=min(policy.seconds or 1.0, 1.0))
         self._table, self._patience = table, delivery.patience
         self._hub, self._group = self._found(hub, "$Default" if consumer_group is None else consumer_group)
         self._opened = self._hub if isinstance(hub, str) else None

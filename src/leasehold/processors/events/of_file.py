@@ -64,8 +64,10 @@ def _processor(
     settings, fixed = file.ownership.settings(), file.ownership.partitions
     stores = None if fixed is not None else file.ownership_url, file.checkpoint_url
     available_now = more.pop("available_now", False)
-    of_file = replace(delivery, fail_on_data_loss=file.source.fail_on_data_loss, available_now=available_now)
+    of_file = replace(delivery, fail_on_data_loss=file.source.fail_on_data_loss)
     delivery = more.pop("delivery", None) or of_file
+    if available_now:
+        delivery = replace(delivery, available_now=True)
     if "start" not in more and delivery.start == EARLIEST:
         start = Positions.parse(file.source.starting_position, "source.starting_position")
         delivery = replace(delivery, start=start)

@@ -95,8 +95,8 @@ class Pump:
                 if ended.reason is StopReason.FAILED and not final:
                     waited = is_waited_out(ended.error, worked=True)
                     pause = self._restarts.failed(self._work.reached, transient=waited)
-                    if pause is None and self._has_end:
-                        self._leave(ended.error)
+                if pause is None and self._has_end and ended.reason is StopReason.FAILED:
+                    self._leave(ended.error)
             self._end(ended, again=pause is not None)
             if pause is None:
                 return

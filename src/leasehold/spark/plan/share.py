@@ -272,7 +272,7 @@ class Share:
             self._end_unknown.note(error)
             return sorted(ends)
         self._end_unknown.note(None)
-        return left
+        return list(left)
 
     @property
     def is_away(self) -> bool:
