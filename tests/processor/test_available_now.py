@@ -164,7 +164,8 @@ class Gapped(LogHub):
         return super().read(partition, start, min(end, super().partition_properties()[partition].end), **more)
 
     def first_events(self, starts: Mapping[str, int], timeout: float) -> dict[str, FirstEvent]:
-        return {partition: FirstEvent(start, None) for partition, start in starts.items()}
+        ends = super().partition_properties()
+        return {p: FirstEvent(start if start < ends[p].end else ends[p].end + 1, None) for p, start in starts.items()}
 
 
 def test_a_number_at_the_end_that_has_no_event_is_not_waited_for(tmp_path: Path) -> None:

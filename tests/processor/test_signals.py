@@ -19,11 +19,13 @@ from tests.waiting import PATIENCE
 PROGRAM = """
 import faulthandler, signal, sys, threading
 from leasehold import EventProcessor, OwnershipSettings
+from leasehold.processors.events.oversight import Oversight
 from tests.waiting import until
 
 how, hub, first, step = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 patience = float(sys.argv[5])
 EVENTS = 5
+WAITS = (threading.Condition.wait.__code__, Oversight.wait.__code__)  # for events, and for the end
 pulls = how in ("pulls", "pulls beside a stop")
 SETTINGS = OwnershipSettings(load_balancing_interval=0.5, partition_expiration=600, settle_delay=0.0)
 # Ctrl-C may make an error of another kind of what it interrupts in the standard library.
@@ -36,7 +38,7 @@ def at_line(number, signum, taken, idle, before):
 
     def trace(frame, event, argument):
         nonlocal left, waits
-        if event == "call" and frame.f_code is threading.Condition.wait.__code__ and len(taken) >= EVENTS:
+        if event == "call" and frame.f_code in WAITS and len(taken) >= EVENTS:
             waits += "leasehold" in frame.f_back.f_code.co_filename
             if waits == 3:
                 idle.set()

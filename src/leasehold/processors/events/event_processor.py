@@ -27,6 +27,7 @@ for the handlers, `partition_manager` for the rest. If one thread alone hangs fo
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -262,11 +263,13 @@ class EventProcessor:
         asked: list[int] = []
         begun = False
         try:
-            with terminating(asked):
+            with terminating(asked, interrupts=True):
                 self.start()
                 begun = True
                 while not asked and not self.wait(0.2):
                     pass
+                if signal.SIGINT in asked:
+                    logger.info("interrupted: stopping")
         except KeyboardInterrupt:
             begun = True
             logger.info("interrupted: stopping")

@@ -16,7 +16,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 from leasehold.errors import LeaseholdError, verdict_of
 from leasehold.logs import about
@@ -65,7 +65,13 @@ class Oversight:
         """What one of the user's functions has raised to end the program."""
         self.stopping = False
         self.ended = False
-        self._end = threading.Condition()  # waited for by a signal handler too, in the thread that waits for it
+        self._going_on = threading.Lock()
+        """Held until the end: who waits for that waits for this lock, and for nothing that others need.
+
+        A condition would do, but that Ctrl-C may hit between the last line of its `with` and the release, and then the
+        oversight could never note the end. A signal handler may wait, too, in the thread that waits already.
+        """
+        self._going_on.acquire()
         self._shared = shared
         self._manager = shared.manager
         self._clock = shared.clock
@@ -114,12 +120,12 @@ class Oversight:
         """Wait until all has ended, at most `timeout` seconds. Returns whether it has."""
         # Not by joining the thread: a join that Ctrl-C interrupts takes a running thread for one that has ended.
         until = None if timeout is None else self._clock.monotonic() + timeout
-        with self._end:
-            while not self.ended:
-                left = math.inf if until is None else until - self._clock.monotonic()
-                if left <= 0:
-                    return False
-                self._end.wait(min(_GLANCE, left))
+        while not self.ended:
+            left = math.inf if until is None else until - self._clock.monotonic()
+            if left <= 0:
+                return False
+            if self._going_on.acquire(timeout=min(_GLANCE, left)):
+                self._going_on.release()  # where Ctrl-C hits before it, the others see the end at their next glance
         if self._thread.ident is not None:
             # Not for ever: a signal handler that has interrupted this very join waits for a lock that it holds.
             self._thread.join(_LAST_LINES)
@@ -197,9 +203,9 @@ class Oversight:
             self._note_end()
 
     def _note_end(self) -> None:
-        with self._end:
-            self.ended = True
-            self._end.notify_all()
+        self.ended = True
+        with suppress(RuntimeError):  # noted before
+            self._going_on.release()
 
     def _round(self) -> bool:
         """Begin what is to be begun, end what is to be ended. Returns whether all has ended."""
