@@ -222,7 +222,7 @@ def test_a_consumer_group_that_was_read_without_a_table_is_something_to_do(tmp_p
     assert to_do(checked(tmp_path)[1]) == []
     store.raise_owner_level([Checkpoint(group, "1", 2, 3)])
     assert to_do(checked(tmp_path)[1]) == []
-    store.raise_owner_level([Checkpoint(group, "1", 2, 4, enqueued_time=1.0)])
+    store.update_checkpoints([Checkpoint(group, "1", 3, 3, enqueued_time=1.0)])
     [problem] = to_do(checked(tmp_path)[1])
     assert "has been read by a program that fills no table, or another one, and this table has none of" in problem
     assert store.pipeline_binding(group) is None
