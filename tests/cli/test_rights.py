@@ -301,7 +301,8 @@ def test_a_table_that_spark_fills_takes_no_other_rights(few: FewRights, tmp_path
     mode = 'mode = "append"' if appended else 'keys = ["tail"]\ndelete_when = "status = \'gone\'"'
     (tmp_path / "flights.toml").write_text(
         f'name = "flights"\n[source]\nhub = "log:///hub.db"\ndeduplicate_by = "tail"\ndeduplicate_for = "1h"\n'
-        f'[ownership]\nstore = "{few.url}"\n[transform]\nsql = "SELECT * FROM events"\n'
+        f'[ownership]\nstore = "{few.url}"\n[transform]\nschema = "tail STRING, status STRING, slot INT"\n'
+        'sql = "SELECT tail, status, slot, hub, partition, sequenceNumber, ownerLevel FROM events"\n'
         f'[sink]\nurl = "{few.url}"\ntable = "flights"\n{mode}\n'
     )
     LogHub.create(tmp_path / "hub.db", partitions=1).close()

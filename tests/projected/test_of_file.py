@@ -157,6 +157,15 @@ def changed(place: Path, before: Any) -> bool:
     return bool(contents_of(place) != before)
 
 
+def test_columns_are_compared_whatever_rule_takes_spark(tmp_path: Path, hub: LogHub) -> None:
+    """A run on Spark may delete by any expression: what its rows have is known all the same."""
+    file = write(tmp_path, delete_when='delete_when = "late > 3"')
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
+        connection.execute("CREATE TABLE flights (id TEXT PRIMARY KEY)")
+    said = CliRunner().invoke(app, ["check", str(file), "--no-spark"])
+    assert (said.exit_code, "amount paid" in " ".join(said.output.split())) == (1, True)
+
+
 @pytest.mark.more
 @pytest.mark.parametrize("seed", [1, 2])
 def test_two_processes_one_killed_again_and_again_leave_what_one_run_leaves(tmp_path: Path, seed: int) -> None:

@@ -15,7 +15,7 @@ from leasehold.cli.options.numbers import FiniteRange
 from leasehold.cli.options.settings import set_option
 from leasehold.cli.options.waiting import said_when_slow
 from leasehold.cli.output import Column, Output, Result, ResultTable, output_option
-from leasehold.errors import ConfigError, MissingDependency
+from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.printable import counted
 
 if TYPE_CHECKING:
@@ -120,11 +120,11 @@ def check(
 
 def _is_known(pipeline: PipelineFile) -> bool:
     """Whether the file tells the columns of the table, without Spark."""
-    from leasehold.handlers.columns_of_file import known_columns
+    from leasehold.projected.columns_of_file import known_columns
 
     try:
         return known_columns(pipeline) is not None
-    except (ConfigError, ModuleNotFoundError):  # the lines above say what is wrong
+    except (UsageError, ModuleNotFoundError):  # the lines above say what is wrong
         return False
 
 
@@ -216,8 +216,8 @@ def _table_from_here(
         yield from look_at_writing(sink)
 
     def columns() -> Iterator[Finding]:
-        from leasehold.handlers.columns_of_file import known_columns
         from leasehold.operations.checking_table import look_at_columns
+        from leasehold.projected.columns_of_file import known_columns
 
         known = None
         with suppress(ConfigError):  # the line of the handler says what is wrong with its state

@@ -168,7 +168,7 @@ def _pipeline(file: Path, settings: tuple[str, ...], who: _Who, output: Output) 
 
 def _columns(pipeline: PipelineFile) -> pa.Schema:
     """The columns of the entity table, with those of the fence: Spark says what a transform gives."""
-    from leasehold.handlers.columns_of_file import known_columns
+    from leasehold.projected.columns_of_file import known_columns
 
     if (known := known_columns(pipeline)) is not None:
         return known

@@ -11,7 +11,8 @@ from leasehold.errors import ConfigError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.pipeline_file import PipelineFile
-from leasehold.projected.table import ProjectedTable, RowMaker, RowSource
+from leasehold.projected.projection import ON_SPARK
+from leasehold.projected.table import ProjectedTable, RowSource
 from leasehold.runtime import Runtime
 from leasehold.settings.names import naming
 from leasehold.sinks import open_sink
@@ -26,12 +27,6 @@ def projected_table(file: PipelineFile, runtime: Runtime | None = None) -> Proje
         return ProjectedTable(open_sink(file.sink_url, file.table_spec()), source_of(file), runtime or Runtime())
 
 
-def rows_of(file: PipelineFile) -> RowMaker:
-    """What makes the rows of a pipeline file without a handler. Looks at nothing else. Raises `ConfigError`."""
-    with naming(f"{file.path}: "):
-        return RowMaker(source_of(file))
-
-
 def source_of(file: PipelineFile) -> RowSource:
     """What the rows of a pipeline file without a handler are made of. Raises `ConfigError` for what takes Spark."""
     read, sink = file.transform, file.sink
@@ -40,7 +35,7 @@ def source_of(file: PipelineFile) -> RowSource:
             "transform.python",
             read.python,
             "it is given a DataFrame, and this is a process without Spark",
-            "Run it on Spark: leasehold run without --no-spark; or write a handler, which needs none",
+            f"Write a handler, which needs none, or {ON_SPARK}",
         )
     for name, value in file.spark.items():
         if any(part in name.lower() for part in _OF_SQL):
@@ -48,7 +43,7 @@ def source_of(file: PipelineFile) -> RowSource:
                 f"spark.{name}",
                 value,
                 "it changes what SQL means, and this is a process without Spark",
-                "Leave it out, or run it on Spark: leasehold run without --no-spark",
+                f"Leave it out, or {ON_SPARK}",
             )
     bodies = None
     if read.schema is not None:

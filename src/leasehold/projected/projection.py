@@ -21,7 +21,8 @@ from leasehold.sinks.rules.table_spec import folded
 
 VIEW = "events"
 _SHOWN = 80  # characters of what is refused
-_ON_SPARK = "Run it on Spark: leasehold run without --no-spark"
+ON_SPARK = "run it on Spark: leasehold run without --no-spark"
+"""What else is to be done about what is refused here."""
 _CLAUSES = {"from", "from_", "expressions"}
 """Parts of a query that a projection has; the first two are one, by the version of the parser."""
 
@@ -116,7 +117,7 @@ class _Reader:
             self._text,
             f"it {what}. Without Spark a transform picks and renames columns, and a rule is a column, or column = "
             "literal",
-            _ON_SPARK,
+            f"Leave it out, or {ON_SPARK}",
         )
 
     def picks(self) -> Iterable[tuple[str, str]]:

@@ -18,10 +18,11 @@ import pyarrow as pa
 
 from leasehold.errors import ConfigError
 from leasehold.formats.bodies import BodyReader
+from leasehold.handlers.places import CallingOwner, ReadPlace
 from leasehold.hubs.arrow_events import EVENT_SCHEMA
 from leasehold.model import EventRange
 from leasehold.notices import TableApplied
-from leasehold.projected.projection import Projection, RowValue, read_projection, read_value
+from leasehold.projected.projection import ON_SPARK, Projection, RowValue, read_projection, read_value
 from leasehold.runtime import Runtime
 from leasehold.sinks.base import LevelOf, Sink
 from leasehold.sinks.features import BOOKKEEPING, EVOLUTION, require
@@ -33,32 +34,13 @@ _ASIDE = (*FENCE_COLUMNS, *(name for name in EVENT_SCHEMA.names if name not in F
 """What a rejected event carries beside its reason: all that the hub says of it."""
 
 
-class OwnedEvents(Protocol):
-    """A batch of one partition, as a processor gives it."""
-
-    hub: str
-    partition: str
-    owner_level: int
+class OwnedEvents(ReadPlace, Protocol):
+    """A batch of one partition, as a processor gives it, from the number `first` on."""
 
     @property
     def first(self) -> int: ...
 
-    @property
-    def last(self) -> int: ...
-
-    @property
-    def last_enqueued(self) -> float: ...
-
     def arrow(self) -> pa.Table: ...
-
-    def __len__(self) -> int: ...
-
-
-class BegunWork(Protocol):
-    """The work of an owner on a partition, which began at the event `start`."""
-
-    @property
-    def start(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,54 +62,24 @@ class RowSource:
     deduplicate_for: float | None = None
 
 
+def columns_of(source: RowSource) -> pa.Schema:
+    """The columns of the rows, whatever else is said of them. Raises `ConfigError` as `RowMaker` does."""
+    events = _events_of(source)
+    return _projection(source, events).schema(events)
+
+
 class RowMaker:
     """Makes the rows of a table from events. Raises `ConfigError` for what takes Spark, or names no column."""
 
     def __init__(self, source: RowSource) -> None:
-        self._bodies = source.bodies
-        events = pa.schema([*([] if source.bodies is None else source.bodies.schema), *EVENT_SCHEMA])
-        if twice := repeated(events.names):
-            raise ConfigError(
-                "transform.schema",
-                twice[0],
-                "this column occurs twice, counting those that every event has",
-                "Rename it in what is sent, or leave it out",
-            )
-        self._projection: Projection = read_projection(source.sql, events)
+        events = _events_of(source)
+        self._bodies, self._projection = source.bodies, _projection(source, events)
         self.schema = self._projection.schema(events)
         """The columns of the rows."""
-        if twice := repeated(self.schema.names):
-            raise ConfigError("transform.sql", source.sql, f"{twice[0]} occurs twice", "Give one of them another name")
-        if missing := [name for name in FENCE_COLUMNS if folded(name) not in map(folded, self.schema.names)]:
-            raise ConfigError(
-                "transform.sql",
-                source.sql,
-                f"it does not give the columns {', '.join(missing)}, by which a row is known to be an event's",
-                f"Select them too: SELECT …, {', '.join(FENCE_COLUMNS)} FROM events",
-            )
-        self._order = self._value(source.sequence_by, "sink.sequence_by")
-        if self._order is not None:
-            type_ = self.schema.field(self._order.column).type
-            if self._order.literal is not None or order_kind(type_) is None:
-                raise ConfigError(
-                    "sink.sequence_by",
-                    source.sequence_by,
-                    "without Spark it is a column of whole numbers, floating-point numbers, text, dates or times",
-                    "Name another column, or run it on Spark: leasehold run without --no-spark",
-                )
-        self._delete = self._value(source.delete_when, "sink.delete_when")
-        if self._delete is not None and self._delete.literal is None:
-            type_ = self.schema.field(self._delete.column).type
-            if not pa.types.is_boolean(type_):
-                rule = f"a {type_}, and not a condition"
-                raise ConfigError("sink.delete_when", source.delete_when, rule, "Compare it with a literal")
-        self._identity: RowValue | None = None
-        if source.deduplicate_by is not None:
-            self._identity = _identity(source.deduplicate_by, events)
+        self._order = _order(source.sequence_by, self.schema)
+        self._delete = _condition(source.delete_when, self.schema)
+        self._identity = _identity(source.deduplicate_by, events)
         self._deduplicated = source.deduplicate_by, source.deduplicate_for
-
-    def _value(self, text: str | None, setting: str) -> RowValue | None:
-        return None if text is None else read_value(text, self.schema, setting=setting)
 
     def of(self, events: pa.Table, range_: EventRange) -> Batch:
         """The batch of these events, which are all of a range."""
@@ -169,7 +121,61 @@ class RowMaker:
         return Identities(found.filter(found.column(identity).is_valid()), by, window)
 
 
-def _identity(text: str, events: pa.Schema) -> RowValue:
+def _events_of(source: RowSource) -> pa.Schema:
+    """The columns of events: those of their bodies, then those of the hub."""
+    events = pa.schema([*([] if source.bodies is None else source.bodies.schema), *EVENT_SCHEMA])
+    if twice := repeated(events.names):
+        raise ConfigError(
+            "transform.schema",
+            twice[0],
+            "this column occurs twice, counting those that every event has",
+            "Rename it in what is sent, or leave it out",
+        )
+    return events
+
+
+def _projection(source: RowSource, events: pa.Schema) -> Projection:
+    projection = read_projection(source.sql, events)
+    names = [name for _, name in projection.picks]
+    if twice := repeated(names):
+        raise ConfigError("transform.sql", source.sql, f"{twice[0]} occurs twice", "Give one of them another name")
+    if missing := [name for name in FENCE_COLUMNS if folded(name) not in map(folded, names)]:
+        raise ConfigError(
+            "transform.sql",
+            source.sql,
+            f"it does not give the columns {', '.join(missing)}, by which a row is known to be an event's",
+            f"Select them too: SELECT …, {', '.join(FENCE_COLUMNS)} FROM events",
+        )
+    return projection
+
+
+def _order(text: str | None, rows: pa.Schema) -> RowValue | None:
+    if text is None:
+        return None
+    value = read_value(text, rows, setting="sink.sequence_by")
+    if value.literal is not None or order_kind(rows.field(value.column).type) is None:
+        raise ConfigError(
+            "sink.sequence_by",
+            text,
+            "without Spark it is a column of whole numbers, floating-point numbers, text, dates or times",
+            f"Name another column, or {ON_SPARK}",
+        )
+    return value
+
+
+def _condition(text: str | None, rows: pa.Schema) -> RowValue | None:
+    if text is None:
+        return None
+    value = read_value(text, rows, setting="sink.delete_when")
+    type_ = rows.field(value.column).type
+    if value.literal is None and not pa.types.is_boolean(type_):
+        raise ConfigError("sink.delete_when", text, f"a {type_}, and not a condition", "Compare it with a literal")
+    return value
+
+
+def _identity(text: str | None, events: pa.Schema) -> RowValue | None:
+    if text is None:
+        return None
     value = read_value(text, events, setting="source.deduplicate_by")
     type_ = events.field(value.column).type
     if value.literal is not None or not (pa.types.is_string(type_) or pa.types.is_integer(type_)):
@@ -177,7 +183,7 @@ def _identity(text: str, events: pa.Schema) -> RowValue:
             "source.deduplicate_by",
             text,
             "without Spark it is a column of text or whole numbers",
-            "Name one, or run it on Spark: leasehold run without --no-spark",
+            f"Name one, or {ON_SPARK}",
         )
     return value
 
@@ -197,10 +203,10 @@ class ProjectedTable:
         if source.deduplicate_by is not None:
             require(sink, BOOKKEEPING, "deduplicate_by")
         self._clock, self._notices = runtime.clock, runtime.notices
-        self._reached: dict[tuple[str, str], tuple[BegunWork, int]] = {}
+        self._reached: dict[tuple[str, str], tuple[CallingOwner, int]] = {}
         sink.check(self._rows.schema)
 
-    def on_events(self, batch: OwnedEvents, context: BegunWork) -> None:
+    def on_events(self, batch: OwnedEvents, context: CallingOwner) -> None:
         """Apply a batch. Raises what the sink raises, with nothing of it applied."""
         lane = batch.hub, batch.partition
         owner, reached = self._reached.get(lane, (None, 0))

@@ -41,8 +41,8 @@ class Consumption:
     group: ConsumerGroup
     checkpoints: CheckpointStore
     ours: Callable[[tuple[str, ...]], tuple[str, ...]]
-    _next: dict[tuple[str, int], FirstEvent] = field(default_factory=dict, init=False)
-    """What comes next from the places where partitions stood at the last look, in a hub with gaps."""
+    _next: dict[tuple[str, int], FirstEvent | None] = field(default_factory=dict, init=False)
+    """Where partitions stood at the last look, and what comes next there, once that was asked; of a hub with gaps."""
 
     def ends(self) -> dict[str, int]:
         """The end of each partition now."""
@@ -54,14 +54,16 @@ class Consumption:
         stand = unconsumed(ends, self.checkpoints.list_checkpoints(self.group), self.hub.partition_properties())
         if not self.hub.has_gaps:
             return list(stand)
-        places = set(stand.items())
-        if asked := {partition: place for partition, place in places if (partition, place) not in self._next}:
-            found = self.hub.first_events(asked, _PATIENCE)
-            self._next.update({(partition, asked[partition]): first for partition, first in found.items()})
-        for place in self._next.keys() - places:
-            del self._next[place]
-        firsts = {place: first.sequence_number for place, first in self._next.items()}
-        return [partition for partition, place in stand.items() if firsts.get((partition, place), -1) < ends[partition]]
+        known = {at: self._next[at] for at in stand.items() if at in self._next}
+        asked = dict(at for at, first in known.items() if first is None)  # they stand still: the hub is worth asking
+        found = self.hub.first_events(asked, _PATIENCE) if asked else {}
+        self._next.clear()
+        self._next.update({at: known.get(at) or found.get(at[0]) for at in stand.items()})
+        return [
+            partition
+            for (partition, _), first in self._next.items()
+            if first is None or first.sequence_number < ends[partition]
+        ]
 
 
 class AvailableNow:

@@ -185,15 +185,8 @@ class EventProcessor:
         to another pipeline or table, `OwnerLevelWentBack`, `EventsMissing` where stores and table do not belong
         together, `StoreUnavailable` if they cannot be asked within `patience`.
         """
-        if self._table is not None:
-            when_there(
-                partial(self._check_start, self._table),
-                patience=self._patience,
-                say=self._say_delayed,
-                clock=self._clock,
-            )
-        if self._has_end is not None:
-            when_there(self._has_end.note_ends, patience=self._patience, say=self._say_delayed, clock=self._clock)
+        if not self._stopped_first():
+            when_there(self._look_first, patience=self._patience, say=self._say_delayed, clock=self._clock)
         with self._calls.entered(), self._lock:
             if self._stopped_first():
                 raise UsageError("it was stopped before it was started: make another one")
@@ -251,7 +244,7 @@ class EventProcessor:
         """Start, and wait until `stop` is called, or Ctrl-C is pressed, or the process is asked to end (SIGTERM).
 
         Then everything is ended in order before it returns, which it does at once if `stop` was called before. A second
-        SIGTERM ends the process at once.
+        SIGTERM ends the process at once, and a second Ctrl-C raises `KeyboardInterrupt`.
         Raises the `UsageError` that kept this instance from working, if there was one, or that there is no handler;
         and, as `wait` does, what one of your functions has raised to end the program.
         """
@@ -325,9 +318,13 @@ class EventProcessor:
     ) -> None:
         self.stop()
 
-    def _check_start(self, table: Sink) -> None:
-        binding = PipelineBinding(table.spec.pipeline, table.identity())
-        check_start(self._group, self._checkpoints, binding, partial(table.watermarks, self._hub.identity))
+    def _look_first(self) -> None:
+        """Tie the group to the table, or refuse, and see where the end is, before anything is claimed."""
+        if (table := self._table) is not None:
+            binding = PipelineBinding(table.spec.pipeline, table.identity())
+            check_start(self._group, self._checkpoints, binding, partial(table.watermarks, self._hub.identity))
+        if self._has_end is not None:
+            self._has_end.note_ends()
 
     def _end_of(self, kept: bool, share: Callable[[tuple[str, ...]], tuple[str, ...]] | None) -> AvailableNow:
         """What ends this processor when all that is there now is consumed. Raises `ConfigError`."""

@@ -5,9 +5,9 @@ stop handler. Promises that handlers of a partition are called by one thread, on
 runs is never interrupted; that a task which fails is reported and started again after a pause, until `restarts` gives
 up; and that every ending takes the steps of `stopping`, in their order. What a handler raises that passes by itself is
 retried for as long as the partition is held, and so is what a person has to mend, which the ownership record then says;
-but before the first event has been processed, and where the processor has an end to come to (`available_now`), that
-ends the processor. One that means to end the program (`leaving`) is
-not retried either: `leave` is told, and the partition is given up with it.
+but before the first event has been processed, that ends the processor. Where the processor has an end to come to
+(`available_now`), whatever is not retried ends it. One that means to end the program (`leaving`) is not retried either:
+`leave` is told, and the partition is given up with it.
 
 Concurrency: renewals are the dispatch thread's, so that a handler may take its time. If this thread stops for a
 minute, others go on, and the partition stays held as long as the process renews it; if the process does, see
