@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,22 @@ import pytest
 
 from leasehold.config import OwnershipSettings
 from leasehold.errors import AlreadyInUse, ConfigError, OwnerLevelWentBack
+from leasehold.handlers import EntityEvent, HandledTable, entity
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import LATEST, Checkpoint, Event
 from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext
 from leasehold.sinks import TableSpec
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.sqlite.sink import SqliteSink
+from leasehold.stores.base import PipelineBinding
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.waiting import NEVER, PATIENCE, until
+
+
+@entity(keys=["key"])
+def count(state: dict[str, Any] | None, event: EntityEvent) -> dict[str, Any]:
+    return {"n": (state["n"] if state else 0) + 1}
+
 
 SPEC = TableSpec(name="seen", pipeline="p", mode="append", keep=("sequenceNumber",))
 
@@ -145,6 +154,22 @@ def test_a_table_that_begins_on_a_group_which_was_read_without_one_is_refused(pl
     with pytest.raises(AlreadyInUse, match=r"by a program that fills no table, or another one, and.*--to earliest"):
         place.processor(0)[0].run()
     assert place.table.row_count() == 0
+
+
+def test_a_handled_table_brings_its_table(place: Place) -> None:
+    counts = HandledTable(
+        count,
+        f"sqlite:///{place.folder}/counts.db",
+        table="counts",
+        pipeline="p",
+        schema="key STRING",
+        state="key STRING, n BIGINT",
+    )
+    store = SqliteStore(place.folder / "stores.db")
+    with closing(counts), EventProcessor(place.hub, store, counts) as processor:
+        until(lambda: processor.partitions, "the partition to be held")
+        bound = store.pipeline_binding(place.hub.consumer_group("$Default"))
+        assert bound == PipelineBinding("p", counts.sink.identity())
 
 
 def test_a_table_of_another_pipeline_or_consumer_group_than_the_processor_is_refused(place: Place) -> None:

@@ -91,6 +91,20 @@ def test_what_is_old_beside_the_table_is_cleared(tmp_path: Path, hub: LogHub) ->
     until(cleared, "the rejected row to be old and gone")
 
 
+def test_a_start_goes_on_where_all_that_was_left_is_gone_from_the_hub(tmp_path: Path, hub: LogHub) -> None:
+    """The checkpoint does not pass the table, so that nothing looks as if the table had been taken back."""
+    file = write(tmp_path, hub='hub = "log:///hub.db"\nfail_on_data_loss = false')
+    ids = ["a", "b", "c"]
+    for identity in ids:
+        hub.send([Event(event(id=identity, op="u"))], partition="0")
+        if identity == "b":
+            hub.retain(max_age=0)
+        account = run(file)
+        assert account["read"] == (0 if identity == "b" else 1)
+        run(file)  # nothing is new, and nothing is refused
+    assert [row[0] for row in contents(tmp_path)["rows"]] == ["a", "c"]
+
+
 def test_all_columns_and_append_without_a_schema(tmp_path: Path, hub: LogHub) -> None:
     file = write(tmp_path, schema="", rescue="", sql="", keys='mode = "append"', keep="", delete_when="")
     hub.send([Event(b"\xff anything", partition_key="k", properties={"a": "b"})])

@@ -2,7 +2,7 @@
 
     orders = HandledTable(order, "sqlite:///entities.db", table="orders", pipeline="orders",
                           schema="order_id STRING, amount DECIMAL(12,2)", state="order_id STRING, total DECIMAL(12,2)")
-    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders, table=orders.sink).run()
+    EventProcessor("log:///orders.db", "sqlite:///leasehold.db", orders).run()
 
 Owns why an event takes effect once, though its handler may be called more often:
 

@@ -16,6 +16,7 @@ from leasehold.processors.events.checkpointer import MANUAL, CheckpointPolicy, e
 from leasehold.processors.events.fixed_partitions import FixedPartitions
 from leasehold.processors.events.handlers import BringsHandlers, Handlers, OnEvents
 from leasehold.runtime import Runtime
+from leasehold.sinks.base import Sink
 from leasehold.stores import CheckpointStore, OwnershipStore, Store, open_store
 from leasehold.stores.stand_ins import FixedShare, NoCheckpoints, Report, WatchedCheckpoints
 
@@ -37,6 +38,13 @@ def handlers_of(argument: OnEvents | Handlers | BringsHandlers | None) -> Handle
             on_partition_stop=argument.on_partition_stop,
         )
     return Handlers(argument)
+
+
+def table_of(argument: object, table: Sink | None, *, kept: bool) -> Sink | None:
+    """The table that the handlers write to: the one given, or the one that they bring, where checkpoints are kept."""
+    if table is None and kept and isinstance(argument, BringsHandlers) and not callable(argument):
+        return argument.sink
+    return table
 
 
 def policy_of(policy: CheckpointPolicy | None, *, pulls: bool, kept: bool = True) -> CheckpointPolicy:

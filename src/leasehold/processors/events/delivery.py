@@ -41,7 +41,8 @@ class DeliverySettings:
     restart_backoff     the pause after the first failure; it doubles with each
     longest_backoff     the longest pause
     fail_on_data_loss   fail when events were removed before they were read; else go on with what is left, with a
-                        notice; the checkpoint passes the gap as soon as all before it is done with
+                        notice; the checkpoint passes the gap as soon as all before it is done with, and where a table
+                        is filled with the next events
     start               where a group begins that has no checkpoint yet: a position, a mapping by partition, or a
                         function from a partition to a position
     checkpoint          the policy: `every(events=…, seconds=…)`, once a second by default where there are handlers;

@@ -53,6 +53,7 @@ from leasehold.processors.events.arguments import (
     policy_of,
     share_of,
     stores_of,
+    table_of,
 )
 from leasehold.processors.events.available_now import AvailableNow, Consumption
 from leasehold.processors.events.cancelling import Cancellation
@@ -85,7 +86,7 @@ class EventProcessor:
     Without a handler for events, take partitions with `next_partition_client`.
 
     on_events           a function that is called with an `EventBatch` and a `PartitionContext`; or `Handlers(…)`, which
-                        may have others beside it; or a `HandledTable`, which brings its own
+                        may have others beside it; or a `HandledTable`, which brings its own and its table
     consumer_group      who reads together
     name                of this instance, and of no other that runs; a new one of the name takes the old one's
                         partitions at once. Default: host, process id and a random number, so that no two are alike
@@ -133,6 +134,7 @@ class EventProcessor:
         policy = policy_of(delivery.checkpoint, pulls=self._handlers is None, kept=kept)
         if delivery.available_now and policy.on_stop:  # the end is told by checkpoints
             policy = replace(policy, seconds=min(policy.seconds or 1.0, 1.0))
+        table = table_of(on_events, table, kept=kept)
         self._table, self._patience = table, delivery.patience
         self._hub, self._group = self._found(hub, "$Default" if consumer_group is None else consumer_group)
         self._opened = self._hub if isinstance(hub, str) else None
@@ -363,6 +365,7 @@ class EventProcessor:
             report=self._errors.report,
             goes_on=self._errors.goes_on,
             closed=self._attention.ask,
+            fills_table=self._table is not None,
         )
         return Oversight(
             shared,

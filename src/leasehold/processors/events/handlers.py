@@ -17,6 +17,7 @@ from leasehold.processors.events.delivery import EventBatch
 from leasehold.processors.events.error_reports import OnError
 from leasehold.processors.events.partition_client import PartitionContext
 from leasehold.processors.events.stopping import StopReason
+from leasehold.sinks.base import Sink
 
 OnEvents = Callable[[EventBatch, PartitionContext], object]
 OnEvent = Callable[[Event, PartitionContext], object]
@@ -26,7 +27,10 @@ OnStop = Callable[[PartitionContext, StopReason], object]
 
 @runtime_checkable
 class BringsHandlers(Protocol):
-    """An object that brings the functions that a processor calls: a `HandledTable` does."""
+    """Brings the functions that a processor calls, and the table that they fill: a `HandledTable` does."""
+
+    @property
+    def sink(self) -> Sink: ...
 
     def on_events(self, batch: EventBatch, context: PartitionContext, /) -> object: ...
 

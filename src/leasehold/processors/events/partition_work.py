@@ -153,7 +153,7 @@ class PartitionWork:
         """The next events, at most this many; an empty batch after `timeout` seconds; None when no more are given out.
 
         `most` and `max_wait` stand in for the settings of delivery. Where events are gone and nothing follows them, the
-        checkpoint moves past the gap as soon as all before it is done with.
+        checkpoint moves past the gap as soon as all before it is done with, unless a table is filled.
         """
         self.touch()
         self.receiver = threading.get_ident()
@@ -187,7 +187,13 @@ class PartitionWork:
             self._record_gap(past)
 
     def _past_the_gap(self) -> ProcessedEvent | None:
-        """The last of the events that are gone, where it may be recorded now: nothing that was fetched is before it."""
+        """The last of the events that are gone, where it may be recorded now: nothing that was fetched is before it.
+
+        Never where there is a table: it learns of the gap with the events that follow, and a checkpoint ahead of it
+        would look as if the table had been taken back.
+        """
+        if self._shared.fills_table:
+            return None
         fetched = self._prefetch
         if fetched.gap is None or fetched.count or self._clock.monotonic() < self._checkpoint_not_before:
             return None

@@ -21,7 +21,8 @@ from leasehold.processors.events.hub_watch import HubWatch, Report
 class SharedByPartitions:
     """What all partitions of a processor share. `closed` is called when the work on one has ended.
 
-    `worked` is set once an event has been processed, of whatever partition.
+    `worked` is set once an event has been processed, of whatever partition. `fills_table`: the handlers write to a
+    table, which has to know a place before a checkpoint does.
     """
 
     hub: Hub
@@ -34,4 +35,5 @@ class SharedByPartitions:
     report: Report
     goes_on: Callable[[str], None]
     closed: Callable[[], None]
+    fills_table: bool = False
     worked: threading.Event = field(default_factory=threading.Event)
