@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from leasehold.backends import FILE_SCHEMES, absolute, file_of, load_backend, masked, names_file
 from leasehold.errors import ConfigError, MissingDependency, UsageError
 from leasehold.hubs import open_hub
+from leasehold.installation import command_for
 from leasehold.model import ConsumerGroup
 from leasehold.stores import open_store
 from leasehold.stores.memory.store import MemoryStore
@@ -249,7 +250,7 @@ def test_a_missing_package_names_the_extra(
     monkeypatch.setitem(sys.modules, package.partition(".")[0], None)  # as if it were not installed
     with pytest.raises(MissingDependency) as missing:
         load_backend("x://user:secret@host", "store", {"x": f"needs_{extra}:open"}, "leasehold.tests")
-    assert str(missing.value).endswith(f"pip install 'leasehold[{extra}]'")
+    assert str(missing.value).endswith(command_for(extra))
     assert "the store x://***@host needs" in str(missing.value)
     assert isinstance(missing.value, UsageError)
 

@@ -37,6 +37,7 @@ from leasehold.errors import (
     is_waited_out,
     verdict_of,
 )
+from leasehold.installation import command_for
 
 SAMPLES: tuple[LeaseholdError, ...] = (
     ConfigError("margin", -1.0, "a duration of zero or more", "Give a number of seconds"),
@@ -121,7 +122,7 @@ def test_each_part_of_a_config_error_has_one_mark_at_its_end(rule: str, mark: st
 
 
 def test_what_the_others_say() -> None:
-    assert "pip install 'leasehold[redis]'" in str(SAMPLES[2])
+    assert command_for("redis") in str(SAMPLES[2])
     assert "[10, 20)" in str(SAMPLES[3])
     assert "failOnDataLoss=false" in str(SAMPLES[3])
     many = str(DataLoss("3", 10, 20, "", [str(number) for number in range(10, 25)]))

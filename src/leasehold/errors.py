@@ -45,6 +45,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import SupportsIndex
 
+from leasehold.installation import command_for
 from leasehold.printable import span
 
 __all__ = [
@@ -156,7 +157,7 @@ class MissingDependency(UsageError):
 
     def __init__(self, what: str, extra: str) -> None:
         self.what, self.extra = what, extra
-        super().__init__(f"{what} needs a package that is not installed: pip install 'leasehold[{extra}]'")
+        super().__init__(f"{what} needs a package that is not installed: {command_for(extra)}")
 
     def __reduce__(self) -> tuple[type[MissingDependency], tuple[str, str]]:
         return type(self), (self.what, self.extra)

@@ -20,6 +20,7 @@ from leasehold.cli import app as app_module
 from leasehold.cli.app import COMMANDS, KIT, app
 from leasehold.errors import ConfigError
 from leasehold.hubs.log import LogHub
+from leasehold.installation import command_for, command_for_kit
 from tests.campaigns import first
 from tests.repository import ROOT
 from tests.waiting import PATIENCE
@@ -78,7 +79,7 @@ def test_a_command_that_is_started_with_closed_outputs(tmp_path: Path, closed: s
 def test_the_demo_of_a_bare_install_says_what_to_install() -> None:
     ran = leasehold("demo")
     assert ran.returncode == 1
-    assert "pip install 'leasehold[demo]'" in " ".join(ran.stderr.split())
+    assert command_for("demo") in " ".join(ran.stderr.split())
 
 
 @pytest.mark.parametrize("name", [name for name, (place, _) in COMMANDS.items() if place == KIT])
@@ -87,8 +88,7 @@ def test_a_command_of_the_test_kit_says_what_to_install(name: str, monkeypatch: 
     ran = CliRunner().invoke(app, [name, "--help"])
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert ran.stderr == (
-        f"leasehold: leasehold {name} is a command of the test kit, which is not installed: "
-        "pip install leasehold-testkit\n"
+        f"leasehold: leasehold {name} is a command of the test kit, which is not installed: {command_for_kit()}\n"
     )
 
 
@@ -154,7 +154,7 @@ def test_a_command_that_needs_an_extra_names_it() -> None:
     ran = leasehold("send", "log:///x.db", "x.csv", "--partition-key", "a")
     assert ran.returncode == 1
     assert ran.stderr.strip() == (
-        "leasehold: leasehold send needs a package that is not installed: pip install 'leasehold[log]'"
+        f"leasehold: leasehold send needs a package that is not installed: {command_for('log')}"
     )
 
 

@@ -31,6 +31,7 @@ from leasehold.hubs.event_hubs.hub import EventHub
 from leasehold.hubs.event_hubs.read_ahead import ReadAhead
 from leasehold.hubs.event_hubs.receiver import Receiver
 from leasehold.hubs.event_hubs.url import VARIABLE, EventHubAddress, read_url, without_secrets
+from leasehold.installation import command_for
 from leasehold.model import EARLIEST, Checkpoint, Event
 from leasehold.processors.events import DeliverySettings, EventProcessor, Handlers
 from leasehold.stores.memory.store import MemoryStore
@@ -595,7 +596,7 @@ except MissingDependency as error:
 
 def test_without_the_package_the_extra_is_named() -> None:
     said = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert "leasehold[azure]" in said.stdout
+    assert command_for("azure") in said.stdout
 
 
 def test_a_start_before_anything_is_the_begin(hub: Hub) -> None:

@@ -30,6 +30,7 @@ from leasehold.hubs.kafka import topic as kafka_topic
 from leasehold.hubs.kafka.clients import failure
 from leasehold.hubs.kafka.hub import KafkaHub, open_kafka_hub
 from leasehold.hubs.kafka.options import KafkaSettings, parse_kafka_url
+from leasehold.installation import command_for
 from leasehold.model import Event, EventPosition, PositionKind
 from leasehold.processors.events import EventProcessor, Handlers
 from leasehold.spark.plan.offsets import ReadRange
@@ -794,7 +795,7 @@ except MissingDependency as error:
 
 def test_a_missing_package_names_the_extra() -> None:
     out = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, timeout=PATIENCE, text=True)
-    assert "pip install 'leasehold[kafka]'" in out.stdout, out.stderr
+    assert command_for("kafka") in out.stdout, out.stderr
     assert "hidden" not in out.stdout
 
 

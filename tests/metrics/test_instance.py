@@ -16,6 +16,7 @@ from leasehold.clock import Clock
 from leasehold.counts import Counts
 from leasehold.errors import ConfigError, StoreUnavailable
 from leasehold.hubs.log.hub import LogHub
+from leasehold.installation import command_for
 from leasehold.listening import Address
 from leasehold.metrics import serve_metrics
 from leasehold.metrics.exposition import text_of
@@ -374,4 +375,4 @@ except leasehold.MissingDependency as error:
 def test_nothing_that_works_imports_an_exporter_and_the_extra_is_named() -> None:
     ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert "pip install 'leasehold[metrics]'" in ran.stdout
+    assert command_for("metrics") in ran.stdout

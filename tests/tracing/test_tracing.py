@@ -22,6 +22,7 @@ from leasehold.counts import Counts
 from leasehold.errors import ConfigError, UsageError
 from leasehold.hubs.log.hub import LogHub
 from leasehold.hubs.trace_context import MOST_LINKS
+from leasehold.installation import command_for
 from leasehold.model import Event
 from leasehold.notices import BatchDone, BatchRetried, EventsReceived, Notices, StoreCalled
 from leasehold.processors.events import EACH_BATCH, EventBatch, EventProcessor, PartitionContext
@@ -293,4 +294,4 @@ def test_nothing_that_works_imports_it_and_the_extra_is_named() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert "pip install 'leasehold[otel]'" in ran.stdout
+    assert command_for("otel") in ran.stdout

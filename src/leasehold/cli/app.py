@@ -23,6 +23,7 @@ from leasehold.cli.options.logs import logger, logs_json
 from leasehold.cli.options.standard_files import open_standard_files
 from leasehold.cli.stop_signals import end_at_next_interrupt, raise_at_interrupt
 from leasehold.errors import LeaseholdError, UsageError
+from leasehold.installation import command_for_kit
 from leasehold.logs import of_error
 from leasehold.printable import drop_unread_output, printable_lines
 
@@ -129,9 +130,7 @@ def _of_kit(name: str) -> click.Command:
     for point in entry_points(group=KIT, name=name):
         command: click.Command = point.load()
         return command
-    raise UsageError(
-        f"leasehold {name} is a command of the test kit, which is not installed: pip install leasehold-testkit"
-    )
+    raise UsageError(f"leasehold {name} is a command of the test kit, which is not installed: {command_for_kit()}")
 
 
 def _print(ctx: click.Context, text: str, error: BaseException) -> None:

