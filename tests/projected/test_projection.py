@@ -18,6 +18,8 @@ EVENTS = pa.schema(
         ("n", pa.int8()),
         ("gone", pa.bool_()),
         ("x y", pa.int64()),
+        ("comment", pa.string()),
+        ("update", pa.bool_()),
         ("partition", pa.string()),
         ("sequenceNumber", pa.int64()),
     ]
@@ -95,6 +97,8 @@ def test_what_is_more_than_that_is_refused_by_name(sql: str, why: str) -> None:
         ('OP == "it\'s"', RowValue("op", "it's")),
         ("op = 'é '", RowValue("op", "é ")),
         ("gone = true", RowValue("gone", True)),
+        ("comment = 'd'", RowValue("comment", "d")),
+        ("update", RowValue("update")),
         ("n = -3", RowValue("n", -3)),
         ("n = 300", RowValue("n", 300)),
         ("`x y` = 9223372036854775807", RowValue("x y", 2**63 - 1)),
@@ -122,6 +126,13 @@ def test_a_value_is_a_column_or_its_comparison(text: str, value: RowValue) -> No
         ("t.op", "which is more than a column"),
         ("1", "which is more than a column"),
         (r"op = '\u00e9'", "has a backslash"),
+        ("op = 'd', gone", "is more than one column"),
+        ("gone AS x", "which is more than a column"),
+        ("gone FROM events", "is more than a column"),
+        ("DISTINCT gone", "is more than a column"),
+        ("gone; gone", "is not one statement"),
+        ("*", "which is more than a column"),
+        ("", "not SQL that can be read|is more than a column|is not one statement"),
     ],
 )
 def test_other_expressions_are_refused_by_name(text: str, why: str) -> None:

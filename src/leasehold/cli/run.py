@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from leasehold.operations.clearing import Clearing
     from leasehold.pipeline_file import PipelineFile
     from leasehold.processors.events.event_processor import EventProcessor
+    from leasehold.sinks.rules.table_spec import Totals
     from leasehold.spark.pipeline import Progress
     from leasehold.spark.session.opening import JavaStart
     from leasehold.tracing import Tracing
@@ -92,7 +93,8 @@ def run(
         from leasehold.spark.session.opening import JavaStart
 
         with JavaStart(*pipeline_file.session()) as java:
-            output.show(_account(_run_on_spark(pipeline_file, java, stop, owner_id, available_now, output)))
+            done = _run_on_spark(pipeline_file, java, stop, owner_id, available_now, output)
+            output.show(_account(done.totals, done.lost, restarts=done.restarts))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("pyspark", "pyarrow", "py4j"):
             raise MissingDependency("leasehold run", "spark") from error
@@ -132,7 +134,7 @@ def _run_on_spark(
 
 def _run_here(file: PipelineFile, name: str, available_now: bool, output: Output) -> None:
     """Run a file in this process."""
-    from leasehold.notices import Notices, TableApplied
+    from leasehold.notices import EventsLost, Notices, TableApplied
     from leasehold.operations.clearing import Clearing
     from leasehold.runtime import Runtime
     from leasehold.sinks import open_sink
@@ -147,13 +149,21 @@ def _run_here(file: PipelineFile, name: str, available_now: bool, output: Output
     show_warnings()
     stop = stop_on_signals()
     notices, totals, lock = Notices(), Totals(), threading.Lock()
+    lost, told = 0, dict[str, int]()
 
     def count(applied: TableApplied) -> None:
         nonlocal totals
         with lock:  # partitions work side by side
             totals = totals.with_batch(applied.counts)
 
+    def count_lost(gap: EventsLost) -> None:
+        nonlocal lost
+        with lock:
+            lost += max(0, gap.end - max(gap.start, told.get(gap.partition, 0)))  # told again where it is read again
+            told[gap.partition] = max(gap.end, told.get(gap.partition, 0))
+
     notices.subscribe(count, to=TableApplied)
+    notices.subscribe(count_lost, to=EventsLost)
     processor = processor_of(file, available_now=available_now, runtime=Runtime(notices=notices), name=name)
     kept_for = file.kept_for()
     clearing = Clearing(open_sink(file.sink_url, file.table_spec()), kept_for) if kept_for else None
@@ -162,8 +172,7 @@ def _run_here(file: PipelineFile, name: str, available_now: bool, output: Output
             _run_until(stop, processor, clearing, output)
         except LeaseholdError as error:
             raise PipelineFailed(f"this instance gives up: {error}") from error
-    facts = {"batches": totals.batches, **totals.named()}
-    output.show(Result(f"{totals.said()}; {counted(totals.batches, 'batch')}", facts))
+    output.show(_account(totals, lost))
 
 
 def _run_until(stop: threading.Event, processor: EventProcessor, clearing: Clearing | None, output: Output) -> None:
@@ -227,9 +236,9 @@ def _line(progress: Progress) -> str:
     return f"{totals.said()}; {counted(totals.batches, 'batch')}{held}"
 
 
-def _account(done: Progress) -> Result:
-    totals = done.totals
-    facts = {"batches": totals.batches, **totals.named(), "lost": done.lost, "restarts": done.restarts}
-    lost = f"; lost: {done.lost:,}, gone from the hub before they were read" if done.lost else ""
-    restarts = f", {counted(done.restarts, 'restart')}" if done.restarts else ""
-    return Result(summary=f"{totals.said()}{lost}; {counted(totals.batches, 'batch')}{restarts}", facts=facts)
+def _account(totals: Totals, lost: int, **more: int) -> Result:
+    """What a run has done; `more` is counted on Spark alone, in the plural as its name says it."""
+    facts = {"batches": totals.batches, **totals.named(), "lost": lost, **more}
+    said = f"; lost: {lost:,}, gone from the hub before they were read" if lost else ""
+    others = "".join(f", {counted(count, name.removesuffix('s'))}" for name, count in more.items() if count)
+    return Result(summary=f"{totals.said()}{said}; {counted(totals.batches, 'batch')}{others}", facts=facts)

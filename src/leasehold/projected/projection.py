@@ -64,13 +64,13 @@ def read_projection(sql: str | None, events: pa.Schema, *, setting: str = "trans
     """What `sql` picks of events with these columns; without it, all. Raises `ConfigError` that names `setting`."""
     if sql is None:
         return Projection(tuple((name, name) for name in events.names))
-    reader = _Reader(sql, setting, events.names)
+    reader = _Reader(sql, sql, setting, events.names)
     return Projection(tuple(reader.picks()))
 
 
 def read_value(text: str, rows: pa.Schema, *, setting: str) -> RowValue:
     """A column, or `column = literal`, over rows of this schema. Raises `ConfigError` that names `setting`."""
-    reader = _Reader(text, setting, rows.names)
+    reader = _Reader(text, f"SELECT {text}", setting, rows.names)  # by itself `comment = 1` would be a statement
     value = reader.value()
     if value.literal is not None and not _fits(value.literal, rows.field(value.column).type):
         raise reader.refused(f"compares {value.column}, of type {rows.field(value.column).type}, with another type")
@@ -86,9 +86,9 @@ def _fits(literal: str | int | bool, type_: pa.DataType) -> bool:
 
 
 class _Reader:
-    """Reads one text over columns of these names."""
+    """Reads `query` over columns of these names; `text` is what a person has written of it."""
 
-    def __init__(self, text: str, setting: str, names: Iterable[str]) -> None:
+    def __init__(self, text: str, query: str, setting: str, names: Iterable[str]) -> None:
         try:
             import sqlglot
             from sqlglot import exp
@@ -101,7 +101,7 @@ class _Reader:
             raise self.refused("has a backslash")
         logging.getLogger("sqlglot").setLevel(logging.ERROR)  # what it warns of is refused below
         try:
-            parsed = sqlglot.parse(text, read="spark")
+            parsed = sqlglot.parse(query, read="spark")
         except sqlglot.errors.SqlglotError as error:
             raise ConfigError(
                 setting, text, f"not SQL that can be read: {str(error).splitlines()[0]}", "Correct it"
@@ -140,7 +140,12 @@ class _Reader:
 
     def value(self) -> RowValue:
         """The column that an expression names, or compares with a literal."""
-        tree, exp = self._tree, self._exp
+        query, exp = self._tree, self._exp
+        if not isinstance(query, exp.Select) or [name for name, part in query.args.items() if part] != ["expressions"]:
+            raise self.refused("is more than a column")
+        tree, *more = query.expressions
+        if more:
+            raise self.refused("is more than one column")
         if not isinstance(tree, exp.EQ):
             return RowValue(self._column(tree, ""))
         return RowValue(self._column(tree.this, ""), self._literal(tree.expression))

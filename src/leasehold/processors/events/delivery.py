@@ -42,7 +42,7 @@ class DeliverySettings:
     longest_backoff     the longest pause
     fail_on_data_loss   fail when events were removed before they were read; else go on with what is left, with a
                         notice; the checkpoint passes the gap as soon as all before it is done with, and where a table
-                        is filled with the next events
+                        is filled with the next events, until which each start tells of it again
     start               where a group begins that has no checkpoint yet: a position, a mapping by partition, or a
                         function from a partition to a position
     checkpoint          the policy: `every(events=…, seconds=…)`, once a second by default where there are handlers;
