@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from leasehold.config import OwnershipSettings
 from leasehold.errors import AlreadyInUse, ConfigError, OwnerLevelWentBack
 from leasehold.handlers import EntityEvent, HandledTable, entity
 from leasehold.hubs.log.hub import LogHub
-from leasehold.model import LATEST, Checkpoint, Event
+from leasehold.model import LATEST, Checkpoint, ConsumerGroup, Event
+from leasehold.ownership.starting import check_start
 from leasehold.processors.events import DeliverySettings, EventBatch, EventProcessor, PartitionContext
 from leasehold.sinks import TableSpec
 from leasehold.sinks.rules.batch import Batch
@@ -45,7 +48,9 @@ class Place:
         """From here on another table is filled, in a database of its own."""
         self.table = SqliteSink(self.folder / f"{name}.db", replace(SPEC, pipeline=pipeline))
 
-    def processor(self, reached: int, *, asks: bool = True) -> tuple[EventProcessor, threading.Event]:
+    def processor(
+        self, reached: int, *, asks: bool = True, store: SqliteStore | None = None
+    ) -> tuple[EventProcessor, threading.Event]:
         """A new instance, as after a restart; the event is set when it has applied up to `reached`."""
         done = threading.Event()
 
@@ -57,7 +62,7 @@ class Place:
 
         made = EventProcessor(
             self.hub,
-            SqliteStore(self.folder / "stores.db"),
+            store or SqliteStore(self.folder / "stores.db"),
             on_events,
             delivery=DeliverySettings(start=LATEST),
             table=self.table if asks else None,
@@ -154,6 +159,55 @@ def test_a_table_that_begins_on_a_group_which_was_read_without_one_is_refused(pl
     with pytest.raises(AlreadyInUse, match=r"by a program that fills no table, or another one, and.*--to earliest"):
         place.processor(0)[0].run()
     assert place.table.row_count() == 0
+
+
+class BeforeAnother(SqliteStore):
+    """A store in which something happens before one kind of call, as if its caller had stopped there for a while."""
+
+    def __init__(self, path: Path, before: str, happens: Callable[[], object]) -> None:
+        super().__init__(path)
+        self._before, self._happens = before, happens
+
+    def _meanwhile(self, call: str) -> None:
+        if call == self._before:
+            self._before = ""
+            self._happens()
+
+    def raise_owner_level(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint | None]:
+        self._meanwhile("raise_owner_level")
+        return super().raise_owner_level(checkpoints)
+
+    def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
+        self._meanwhile("rebind_pipeline")
+        super().rebind_pipeline(group, binding)
+
+
+def test_of_two_tables_that_start_at_once_the_one_that_is_tied_last_is_filled(place: Place) -> None:
+    """The first one is about to claim when the second one starts."""
+    path, first = place.folder / "stores.db", place.table
+
+    def another_starts() -> None:
+        place.fill("other", "p")
+        binding = PipelineBinding("p", place.table.identity())
+        check_start(place.hub.consumer_group("$Default"), SqliteStore(path), binding, dict)
+
+    working, _ = place.processor(0, store=BeforeAnother(path, "raise_owner_level", another_starts))
+    place.hub.send([Event(b"x")] * 5, partition="0")
+    with pytest.raises(AlreadyInUse, match="was tied to another table of pipeline 'p' while this instance started"):
+        working.run()
+    assert (first.row_count(), first.watermarks(place.hub.identity)) == (0, {})
+
+
+def test_a_table_that_is_tied_after_a_claim_for_another_is_refused(place: Place) -> None:
+    """The second one is about to tie the group when the first one claims."""
+    path, group = place.folder / "stores.db", place.hub.consumer_group("$Default")
+    bound = SqliteStore(path).bind_pipeline(group, PipelineBinding("p", place.table.identity()))
+    place.fill("other", "p")
+    claimed = partial(SqliteStore(path).raise_owner_level, [Checkpoint(group, "0", -1, 1)])
+    working, _ = place.processor(0, store=BeforeAnother(path, "rebind_pipeline", claimed))
+    with pytest.raises(AlreadyInUse, match="was tied to another table"):
+        working.run()
+    assert SqliteStore(path).pipeline_binding(group) == bound
 
 
 def test_a_handled_table_brings_its_table(place: Place) -> None:

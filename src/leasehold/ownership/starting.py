@@ -87,6 +87,28 @@ def check_start(
     if bound.sink or not own:
         check_binding(group, bound, binding, checkpoints, watermarks, file)
     checkpoints.rebind_pipeline(group, binding)
+    if bound.sink and _was_read(checkpoints, group):  # claimed for the other table since we looked
+        checkpoints.rebind_pipeline(group, bound)
+        raise _tied_meanwhile(group, bound)
+
+
+def confirm(group: ConsumerGroup, checkpoints: CheckpointStore, binding: PipelineBinding) -> None:
+    """Look once more, with a partition claimed and nothing done with it: until somebody has claimed one, another
+    instance that starts may tie the group to another table of the pipeline. Raises `AlreadyInUse`.
+
+    A claim is in the checkpoints before this look, and whoever ties the group anew looks at them afterwards. So one of
+    the two sees the other.
+    """
+    bound = checkpoints.bind_pipeline(group, binding)
+    if bound != binding:
+        raise _tied_meanwhile(group, bound)
+
+
+def _tied_meanwhile(group: ConsumerGroup, bound: PipelineBinding) -> AlreadyInUse:
+    return AlreadyInUse(
+        f"consumer group {group.name!r} was tied to another table of pipeline {bound.pipeline!r} while this instance "
+        "started: its file names another sink. Let all instances of a pipeline name the same one"
+    )
 
 
 def tie(group: ConsumerGroup, checkpoints: CheckpointStore, pipeline: str) -> None:

@@ -35,7 +35,7 @@ from functools import partial
 from types import TracebackType
 
 from leasehold.config import OwnershipSettings, check_given
-from leasehold.errors import ConfigError, LeaseholdError, UsageError
+from leasehold.errors import AlreadyInUse, ConfigError, LeaseholdError, UsageError
 from leasehold.hubs import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership
 from leasehold.notices import CycleFailed, HandOverAsked, OwnershipClaimed, OwnershipLost, StartDelayed
@@ -44,7 +44,7 @@ from leasehold.ownership.consumed import NO_END
 from leasehold.ownership.dispatch import DispatchThread
 from leasehold.ownership.naming import unnamed
 from leasehold.ownership.partition_manager import PartitionManager
-from leasehold.ownership.starting import check_spec, check_start
+from leasehold.ownership.starting import check_spec, check_start, confirm
 from leasehold.processors.events.arguments import (
     Stores,
     handlers_of,
@@ -159,6 +159,8 @@ class EventProcessor:
         self._calls = LockingCalls()
         self._unsubscribe: list[Callable[[], None]] = []
         self._started = False
+        self._unconfirmed: PipelineBinding | None = None
+        """What the start has tied the group to, until the first partition is worked on."""
         self._attention = Attention()
         self._oversight = self._overseeing(policy)
 
@@ -323,10 +325,21 @@ class EventProcessor:
     def _look_first(self) -> None:
         """Tie the group to the table, or refuse, and see where the end is, before anything is claimed."""
         if (table := self._table) is not None:
-            binding = PipelineBinding(table.spec.pipeline, table.identity())
-            check_start(self._group, self._checkpoints, binding, partial(table.watermarks, self._hub.identity))
+            self._unconfirmed = PipelineBinding(table.spec.pipeline, table.identity())
+            marks = partial(table.watermarks, self._hub.identity)
+            check_start(self._group, self._checkpoints, self._unconfirmed, marks)
         if self._has_end is not None:
             self._has_end.note_ends()
+
+    def _confirm(self) -> None:
+        """With the first partition: the group is still tied as the start has tied it."""
+        if (binding := self._unconfirmed) is not None:
+            try:
+                confirm(self._group, self._checkpoints, binding)
+            except AlreadyInUse as error:
+                self._oversight.leave(error)
+                raise
+            self._unconfirmed = None
 
     def _end_of(self, kept: bool, share: Callable[[tuple[str, ...]], tuple[str, ...]] | None) -> AvailableNow:
         """What ends this processor when all that is there now is consumed. Raises `ConfigError`."""
@@ -365,6 +378,7 @@ class EventProcessor:
             report=self._errors.report,
             goes_on=self._errors.goes_on,
             closed=self._attention.ask,
+            confirm=self._confirm,
             fills_table=self._table is not None,
         )
         return Oversight(

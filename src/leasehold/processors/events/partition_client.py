@@ -120,6 +120,7 @@ class PartitionClient(PartitionContext):
         cancel      ends the wait: the batch is empty then, too
         """
         self._check(count, max_wait)
+        self._work.confirm()
         return self._work.receive(timeout, most=count, max_wait=max_wait, cancel=cancel)
 
     def batches(
@@ -154,6 +155,7 @@ class PartitionClient(PartitionContext):
         return self._work.begin_again()
 
     def _batches(self, count: int | None, max_wait: float | None, cancel: Cancellation | None) -> Iterator[EventBatch]:
+        self._work.confirm()
         while (batch := self._work.receive(most=count, max_wait=max_wait, cancel=cancel)) is not None:
             if batch:
                 yield batch

@@ -114,6 +114,7 @@ class Pump:
             return _Ended(reason, started=False)
         started = False
         try:
+            self._work.confirm()
             if self._handlers.on_partition_start is not None:
                 self._handlers.on_partition_start(self._context)
             started = True

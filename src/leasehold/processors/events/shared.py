@@ -22,7 +22,8 @@ class SharedByPartitions:
     """What all partitions of a processor share. `closed` is called when the work on one has ended.
 
     `worked` is set once an event has been processed, of whatever partition. `fills_table`: the handlers write to a
-    table, which has to know a place before a checkpoint does.
+    table, which has to know a place before a checkpoint does. `confirm` is called before the work on a partition, and
+    raises `AlreadyInUse` where the table is not the group's.
     """
 
     hub: Hub
@@ -35,5 +36,6 @@ class SharedByPartitions:
     report: Report
     goes_on: Callable[[str], None]
     closed: Callable[[], None]
-    fills_table: bool = False
+    confirm: Callable[[], None]
+    fills_table: bool
     worked: threading.Event = field(default_factory=threading.Event)

@@ -11,8 +11,8 @@ import logging
 import threading
 from functools import partial
 
-from leasehold.errors import AlreadyInUse, StoreError, Verdict
-from leasehold.ownership.starting import check_spec, check_start, tie
+from leasehold.errors import StoreError, Verdict
+from leasehold.ownership.starting import check_spec, check_start, confirm, tie
 from leasehold.spark.loop.pace import AWAY
 from leasehold.spark.plan.share import Share
 from leasehold.spark.table.of_loop import MetTable
@@ -36,21 +36,11 @@ class Binding:
             return
         binding = PipelineBinding(table.spec.pipeline, table.identity())
         if self._checked:
-            self._confirm(binding)
+            confirm(self._share.group, self._share.checkpoints, binding)
         else:
             marks = partial(table.watermarks, self._share.hub.identity)
             check_start(self._share.group, self._share.checkpoints, binding, marks, own=self._tied, claimed=True)
         self._met = True
-
-    def _confirm(self, binding: PipelineBinding) -> None:
-        """Look once more: until somebody has read, another that starts later may have tied the group."""
-        group = self._share.group
-        bound = self._share.checkpoints.bind_pipeline(group, binding)
-        if bound != binding:
-            raise AlreadyInUse(
-                f"consumer group {group.name!r} was tied to another table of pipeline {bound.pipeline!r} while "
-                "this instance started: its file names another sink. Let all instances of a pipeline name the same one"
-            )
 
     def before_record(self, stop: threading.Event) -> bool:
         """Tie the group to the pipeline alone, where no table has been met: what is recorded now is gone for others.
