@@ -17,7 +17,7 @@ from leasehold.errors import ConfigError
 from leasehold.model import EARLIEST, LATEST, ConsumerGroup, EventPosition, Ownership, Positions
 from leasehold.ownership import Hold
 from leasehold.processors.events import EACH_BATCH, MANUAL, ON_STOP, CheckpointPolicy, DeliverySettings, Handlers, every
-from leasehold.processors.events.arguments import handlers_of, policy_of
+from leasehold.processors.events.arguments import handlers_of, policy_of, table_of
 from leasehold.processors.events.checkpointer import Checkpointer, ProcessedEvent
 from leasehold.processors.events.delivery import AHEAD_BYTES
 from leasehold.processors.events.positions import positions_of
@@ -278,6 +278,8 @@ def test_what_cannot_handle_events_is_refused(wrong: Any, said: str) -> None:
 class _Table:
     """Brings what a processor calls, as a `HandledTable` does."""
 
+    sink: Any = object()
+
     def on_events(self, batch: object, context: object) -> None: ...
 
     def on_partition_start(self, context: object) -> None: ...
@@ -296,6 +298,9 @@ def test_a_table_brings_its_functions_unless_it_is_one_itself() -> None:
     )
     called = _CalledTable()
     assert handlers_of(called) == Handlers(called)
+    given: Any = object()
+    tables = [table_of(*each) for each in ((table, None), (table, given), (called, None), (None, None))]
+    assert tables == [table.sink, given, None, None]
 
 
 def test_an_object_without_one_of_the_functions_brings_none() -> None:

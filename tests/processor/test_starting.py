@@ -173,9 +173,9 @@ class BeforeAnother(SqliteStore):
             self._before = ""
             self._happens()
 
-    def raise_owner_level(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint | None]:
+    def raise_owner_level(self, starts: Sequence[Checkpoint]) -> list[Checkpoint]:
         self._meanwhile("raise_owner_level")
-        return super().raise_owner_level(checkpoints)
+        return super().raise_owner_level(starts)
 
     def rebind_pipeline(self, group: ConsumerGroup, binding: PipelineBinding) -> None:
         self._meanwhile("rebind_pipeline")

@@ -40,9 +40,9 @@ def handlers_of(argument: OnEvents | Handlers | BringsHandlers | None) -> Handle
     return Handlers(argument)
 
 
-def table_of(argument: object, table: Sink | None, *, kept: bool) -> Sink | None:
-    """The table that the handlers write to: the one given, or the one that they bring, where checkpoints are kept."""
-    if table is None and kept and isinstance(argument, BringsHandlers) and not callable(argument):
+def table_of(argument: object, table: Sink | None) -> Sink | None:
+    """The table that the handlers write to: the one given, or the one that they bring."""
+    if table is None and isinstance(argument, BringsHandlers) and not callable(argument):
         return argument.sink
     return table
 

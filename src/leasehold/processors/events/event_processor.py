@@ -134,7 +134,7 @@ class EventProcessor:
         policy = policy_of(delivery.checkpoint, pulls=self._handlers is None, kept=kept)
         if delivery.available_now and policy.on_stop:  # the end is told by checkpoints
             policy = replace(policy, seconds=min(policy.seconds or 1.0, 1.0))
-        table = table_of(on_events, table, kept=kept)
+        table = table_of(on_events, table) if kept else None
         self._table, self._patience = table, delivery.patience
         self._hub, self._group = self._found(hub, "$Default" if consumer_group is None else consumer_group)
         self._opened = self._hub if isinstance(hub, str) else None
