@@ -402,7 +402,7 @@ def noting(calls: list[str], name: str, function: Callable[..., Any]) -> Callabl
     return noted
 
 
-def test_a_deadlock_repeats_the_merge_and_stages_nothing_again(
+def test_a_deadlock_repeats_the_whole_transaction(
     place: Place, sink: PostgresSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another transaction holds what the batch wants, and wants what it holds: the server ends one of the two."""
@@ -423,8 +423,28 @@ def test_a_deadlock_repeats_the_merge_and_stages_nothing_again(
         other.execute("UPDATE flights SET status = 'mine' WHERE tail = 'a'")
     thread.join(PATIENCE)
     assert done == [one_row_each(applied=2)]
-    assert calls == ["fill", "upsert", "fill", "upsert", "upsert"]
+    assert calls == ["fill", "upsert", "fill", "upsert", "fill", "upsert"]
     assert place.look(ROWS) == [("a", "x", 1), ("b", "x", 2)]
+
+
+def test_a_deadlock_over_a_row_that_was_written_by_itself_is_not_met_again(place: Place, sink: PostgresSink) -> None:
+    """Rows that a rule concerns are written under savepoints: who waits for one waits for the end of the batch."""
+    place.run("CREATE TABLE kinds (name text PRIMARY KEY)")
+    place.run("INSERT INTO kinds VALUES ('x'), ('mine')")
+    place.run(WITH_SLOT.replace("status text", "status text REFERENCES kinds"))  # so that it goes the long way
+    sink.apply(batch([]))
+    done: list[BatchResult] = []
+    with psycopg.connect(place.url) as other:
+        other.execute("SET deadlock_timeout = '1h'")  # the batch is the one that notices
+        other.execute("INSERT INTO flights VALUES ('z', 'mine', 2)")
+        events = numbered(E("a", "x", 1), E("c", "x", 1), E("b", "x", 2), E("d", "x", 2))
+        thread = threading.Thread(target=lambda: done.append(sink.apply(batch(events))))
+        thread.start()
+        until(lambda: place.waiting("transactionid"), "the batch to wait for slot 2")
+        other.execute("INSERT INTO flights VALUES ('y', 'mine', 1)")
+    thread.join(PATIENCE)
+    assert [(one.applied, one.rejected) for one in done] == [(0, 4)]
+    assert place.look(ROWS) == [("y", "mine", 1), ("z", "mine", 2)]
 
 
 def test_a_batch_that_takes_long_to_convert_is_not_ended_meanwhile(

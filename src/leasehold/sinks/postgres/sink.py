@@ -101,7 +101,12 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
 
     def _again(self, act: Callable[[], T]) -> T:
         """Do what is one transaction, and again if the server undoes it for others' sake."""
-        return until_it_stays(act, _Undone, self._timeout)
+        try:
+            return until_it_stays(act, _Undone, self._timeout)
+        except _Undone as undone:
+            raise SinkUnavailable(
+                f"{undone}. Others write the same rows, or the same values of a unique index"
+            ) from undone
 
     def check_states(self, *, referred: bool = False) -> None:
         """Refuse a table that has constraints other than its keys. Raises `ConfigError`."""

@@ -262,6 +262,7 @@ class PostgresTransaction(ChangesBeside):
             step = it.write_judged(count, lambda known: last.beside(claims_of(known, self.bookkeeping)))
             return None if step is None else Merged(len(step.winners), step.superseded)
 
+        # Undone to its only savepoint, all locks but those on watermarks are given back: nothing is staged again.
         merged = until_it_stays(write, ROLLED_BACK, self._patience)
         chance.note(went=merged is not None)
         return merged
@@ -269,19 +270,14 @@ class PostgresTransaction(ChangesBeside):
     def _merged(
         self, layout: Layout, batch: Batch, order: TableOrder, filled: Filled, own: OwnColumn | None, *, past: bool
     ) -> Merged:
-        """Merge what is staged; again, and without staging it again, if the server undoes that for others' sake.
+        """Merge what is staged. If the server undoes that for others' sake, the whole transaction is done again.
 
-        Undone to the savepoint, the locks on keys are given back, and those on watermarks are kept.
+        Undoing it to a savepoint would not do: rows were written under savepoints in it, which are released, and who
+        waits for such a row waits for the end of the transaction. So both would find the same deadlock again.
         """
         assert self.checked is not None
-        chance = self.checked.chance
         by_value, deletes = order.kind is not None, batch.delete is not None
-
-        def once() -> Merged:
-            merge = Merge(self._session, layout, self.bookkeeping, by_value=by_value, deletes=deletes, own=own)
-            with self._session.savepoint():
-                if not layout.keys:
-                    return merge.append(filled.rows)
-                return merge.past(self._cleared) if past else merge.upsert(filled, chance)
-
-        return until_it_stays(once, ROLLED_BACK, self._patience)
+        merge = Merge(self._session, layout, self.bookkeeping, by_value=by_value, deletes=deletes, own=own)
+        if not layout.keys:
+            return merge.append(filled.rows)
+        return merge.past(self._cleared) if past else merge.upsert(filled, self.checked.chance)
