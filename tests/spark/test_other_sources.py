@@ -131,6 +131,26 @@ def test_a_query_starts_at_the_watermarks_of_the_table(
     assert json.loads(source.options(table)["startingOffsets"]) == {topic: {"0": 6, "1": -2, "2": 1}}
 
 
+def test_a_query_of_several_tables_starts_at_the_lowest_watermark(
+    tmp_path: Path, cluster: Cluster, table: EntityTable
+) -> None:
+    """One was killed between the commits of its tables: what the second one lacks is read again."""
+    topic = cluster.topic(3)
+    source = SparkKafkaSource(cluster.url(topic))
+    (identity,) = source.identities.values()
+    other = EntityTable(f"sqlite:///{tmp_path}/other.db", "other", keys=["key"], pipeline="p")
+    table.set_watermarks(identity, {"0": Watermark(10, 1), "1": Watermark(7, 1), "2": Watermark(3, 1)})
+    other.set_watermarks(identity, {"0": Watermark(8, 1), "1": Watermark(9, 1)})
+    for tables in ((table, other), (other, table)):
+        assert json.loads(source.options(*tables)["startingOffsets"]) == {topic: {"0": 9, "1": 8, "2": -2}}
+    assert json.loads(source.options(other)["startingOffsets"]) == {topic: {"0": 9, "1": 10, "2": -2}}
+    with pytest.raises(ConfigError, match="by its name, start="):
+        source.options(table, "2026-01-31T08:00:00Z")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="known by the tables"):
+        source.options()
+    other.close()
+
+
 @pytest.mark.parametrize(
     ("start", "words"), [("latest", "is lost"), ("17", "one number for all"), ("x", "a position is")]
 )

@@ -248,7 +248,8 @@ def _check_level(partition: str, mark: Watermark, checkpoint: Checkpoint | None,
         knows = "had gone back behind it" if mark.disputed else f"knows {level}"
         raise OwnerLevelWentBack(
             f"the table has seen owner level {mark.owner_level} of partition {partition}, and the checkpoint store "
-            f"{knows}: a store was wiped or restored from an older copy, so where to go on is not known. {remedy}"
+            f"{knows}: a store was wiped or restored from an older copy, or a query without leases has filled the "
+            f"table, so where to go on is not known. {remedy}"
         )
 
 

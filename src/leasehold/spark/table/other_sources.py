@@ -6,8 +6,9 @@ as behind Leasehold's own source, since its watermarks decide what is new. Nothi
 each read everything, and the owner level is always 1.
 
 Refuses a start at the end of the stream: without a folder that is another place each time, and what lies between is
-lost in silence. Refuses a table that instances with leases have written, whose owner levels are above 1, and a stream
-that was made anew since this object was made: its numbers start again, and would count as applied.
+lost in silence. A query that fills several tables starts where the last of them is. Refuses a table that instances with
+leases have written, whose owner levels are above 1, and a stream that was made anew since this object was made: its
+numbers start again, and would count as applied.
 
 Concurrency: one object may be used by several threads, and by many queries.
 """
@@ -26,12 +27,14 @@ from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark 
 
 from leasehold.errors import ConfigError, HubUnavailable, SchemaMismatch
 from leasehold.hubs import open_hub
-from leasehold.model import EARLIEST, EventPosition, PositionKind
+from leasehold.model import BEFORE_FIRST, EARLIEST, EventPosition, PositionKind
 from leasehold.spark.session.versions import check_release, schema_of
 from leasehold.spark.table.entity_table import EntityTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from leasehold.sinks.rules.fence import Watermark
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +111,8 @@ class _OtherSource(ABC):
     def _selected(self, names: set[str]) -> Sequence[Column]:
         """The columns of `format("leasehold")` before the level, where these columns, in lower case, are found."""
 
-    def _starts(self, table: EntityTable, start: str) -> dict[str, dict[str, int | None]]:
-        """By name and partition, the first number to read; None for the begin of a partition."""
+    def _starts(self, tables: Sequence[EntityTable], start: str) -> dict[str, dict[str, int | None]]:
+        """By name and partition, the first number that any of the tables lacks; None for the begin of a partition."""
         position = EventPosition.parse(start, "start", committed=False)
         if position.kind in (PositionKind.LATEST, PositionKind.SEQUENCE_NUMBER):
             raise ConfigError(
@@ -120,26 +123,38 @@ class _OtherSource(ABC):
                 else "is one number for all partitions",
                 "Give earliest or a time, such as 2026-01-31T08:00:00Z; it counts where the table has no watermark",
             )
+        if wrong := [table for table in tables if not isinstance(table, EntityTable)]:
+            raise ConfigError(
+                "tables", wrong[0], "not an EntityTable", "Give each table, and a time by its name, start="
+            )
+        if not tables:
+            raise ConfigError("tables", None, "where to start is known by the tables that the query fills", "Give them")
         self.check()
         starts: dict[str, dict[str, int | None]] = {}
         for name, hub in self._hubs.items():
-            reached = table.watermarks(self._identities[name])
-            held = sorted(p for p, watermark in reached.items() if watermark.owner_level > OWNER_LEVEL)
-            if held:
-                raise ConfigError(
-                    "table",
-                    self._identities[name],
-                    f"its watermarks of partition {', '.join(held)} have owner levels above {OWNER_LEVEL}: instances "
-                    "that hold partitions by lease have written it, and what this query writes would be refused",
-                    "Go on with leasehold run or MicroBatches, or write another table",
-                )
+            reached = [self._reached(table, name) for table in tables]
             starts[name] = {}
             for partition in hub.partition_ids():
-                if partition in reached:
-                    starts[name][partition] = reached[partition].sequence_number + 1
-                else:
-                    starts[name][partition] = None if position == EARLIEST else hub.resolve(partition, position)
+                places = {marks[partition].sequence_number + 1 for marks in reached if partition in marks}
+                if any(partition not in marks for marks in reached):
+                    places.add(BEFORE_FIRST if position == EARLIEST else hub.resolve(partition, position))
+                first = min(places)
+                starts[name][partition] = None if first == BEFORE_FIRST else first
         return starts
+
+    def _reached(self, table: EntityTable, name: str) -> Mapping[str, Watermark]:
+        """The watermarks of a table that queries alone have written. Raises `ConfigError` for another one."""
+        reached = table.watermarks(self._identities[name])
+        held = sorted(p for p, watermark in reached.items() if watermark.owner_level > OWNER_LEVEL)
+        if held:
+            raise ConfigError(
+                "table",
+                self._identities[name],
+                f"its watermarks of partition {', '.join(held)} have owner levels above {OWNER_LEVEL}: instances "
+                "that hold partitions by lease have written it, and what this query writes would be refused",
+                "Go on with leasehold run or MicroBatches, or write another table",
+            )
+        return reached
 
 
 class SparkKafkaSource(_OtherSource):
@@ -176,14 +191,15 @@ class SparkKafkaSource(_OtherSource):
 
         return parse_kafka_url(url, {}).topic
 
-    def options(self, table: EntityTable, start: str = "earliest") -> dict[str, str]:
-        """What Spark's source is told: servers, topics, and to go on at the table's watermarks.
+    def options(self, *tables: EntityTable, start: str = "earliest") -> dict[str, str]:
+        """What Spark's source is told: servers, topics, and to go on at the watermarks of these tables.
 
-        `start` counts for a partition that the table has nothing of: `earliest`, or an ISO 8601 time. Spark reads them
+        Give all tables that the query fills: it goes on at the lowest watermark, and the others drop what they have.
+        `start` counts for a partition that a table has nothing of: `earliest`, or an ISO 8601 time. Spark reads them
         only where the query has no checkpoint folder yet. Raises `ConfigError` for `latest` and for a table that is
         written by instances with leases.
         """
-        starts = self._starts(table, start)
+        starts = self._starts(tables, start)
         at = {
             name: {partition: -2 if number is None else number for partition, number in partitions.items()}
             for name, partitions in starts.items()
@@ -239,13 +255,14 @@ class EventHubsConnector(_OtherSource):
 
         return read_url(url).hub
 
-    def options(self, table: EntityTable, start: str = "earliest") -> dict[str, str]:
-        """What the connector is told: to go on at the table's watermarks. Its own default is the end of the stream.
+    def options(self, *tables: EntityTable, start: str = "earliest") -> dict[str, str]:
+        """What the connector is told: to go on at the tables' watermarks. Its own default is the end of the stream.
 
-        `start` counts for a partition that the table has nothing of: `earliest`, or an ISO 8601 time.
+        Give all tables that the query fills: it goes on at the lowest watermark, and the others drop what they have.
+        `start` counts for a partition that a table has nothing of: `earliest`, or an ISO 8601 time.
         """
         positions: dict[str, dict[str, Any]] = {}
-        for name, partitions in self._starts(table, start).items():
+        for name, partitions in self._starts(tables, start).items():
             for partition, number in partitions.items():
                 key = json.dumps({"ehName": name, "partitionId": int(partition)}, separators=(",", ":"))
                 place = {"offset": "-1", "seqNo": -1} if number is None else {"offset": None, "seqNo": number}
