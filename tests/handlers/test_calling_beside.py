@@ -51,9 +51,15 @@ def none_waits(giving: Giving, first: int) -> bool:
     return not giving.waiting()
 
 
+def processes_of(calls: Path, account: str) -> list[int]:
+    """The process of each call for an account."""
+    return [int(line.split()[3]) for line in calls.read_text().splitlines() if line.startswith(f"{account} ")]
+
+
 def process_of(calls: Path, account: str) -> int:
-    (found,) = [line.split()[3] for line in calls.read_text().splitlines() if line.startswith(f"{account} ")]
-    return int(found)
+    """The process of the only call for an account."""
+    (found,) = processes_of(calls, account)
+    return found
 
 
 @pytest.mark.more
@@ -72,13 +78,18 @@ def test_the_others_are_applied_while_a_call_goes_on_and_then_its_answer_is(pati
 
 
 @pytest.mark.more
-def test_a_call_that_goes_on_is_ended_at_its_time(tmp_path: Path, calls: Path) -> None:
-    with closing(Giving(tmp_path, retries=Retries(deliveries=1))) as giving:
+def test_a_call_that_goes_on_is_ended_at_its_time(
+    tmp_path: Path, calls: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(Giving(tmp_path, retries=Retries(deliveries=3, first=0.05, longest=0.1))) as giving:
         giving.give(0, "a", "hangs", "b")
         assert giving.seen() == {"a": "0", "b": "2"}
         until(lambda: none_waits(giving, 3), "parked events that are done")
         assert giving.rejected() == [(1, f"HandlerTimeout: no answer within {SHORT:g} s")]
-        until(lambda: is_gone(process_of(calls, "hangs")), "the end of a process")
+        until(lambda: all(map(is_gone, processes_of(calls, "hangs"))), "the end of its processes")
+    said = [record.getMessage() for record in caplog.records if record.name == "leasehold.handlers.telling"]
+    assert [("was ended" in line, "after the last try" in line) for line in said] == [(True, False), (False, True)]
+    assert f"the call for event 1 of 'hangs' was ended: HandlerTimeout: no answer within {SHORT:g} s" in said[0]
 
 
 @pytest.mark.more

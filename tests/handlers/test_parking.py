@@ -166,7 +166,9 @@ def test_pauses_grow_and_a_handler_may_say_when(bench: Bench) -> None:
     assert bench.waiting() == [(0, 4)]
 
 
-def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(bench: Bench) -> None:
+def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     table = bench.table(retries=Retries(deliveries=3))
     bench.fails["a"] = RuntimeError("broken")
     bench.give(table, 0, "a", "a", "b")
@@ -178,6 +180,11 @@ def test_an_event_that_is_tried_too_often_is_set_aside_and_its_entity_goes_on(be
         bench.give(table, 3)
     assert [entry for entry in bench.tries if entry[0] == "a"] == [("a", 0, 1), ("a", 0, 2), ("a", 0, 3), ("a", 1, 1)]
     assert bench.waiting() == [(1, 1)]
+    first, last = (record.getMessage() for record in caplog.records if record.name == "leasehold.handlers.telling")
+    assert first.endswith("2 events to be tried again (leasehold parked lists them). The handler raised for event 0 of "
+                          "'a', try 1: RuntimeError: broken")  # fmt: skip
+    assert "set aside after the last try, so that the entities go on without: 1 event." in last
+    assert last.endswith("The first is event 0 of 'a': RuntimeError: still broken")
     (dead,) = table.sink.rejected_rows.rows(Selection(), 9)
     assert isinstance(dead.body, bytes)
     assert (dead.event.sequence_number, dead.reason, json.loads(dead.body)["account"]) == (

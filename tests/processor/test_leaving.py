@@ -182,7 +182,9 @@ def test_a_handler_that_never_returns_is_told_of_and_the_others_go_on(tmp_path: 
     program = started(tmp_path, "hangs", stall=STALL)
     assert program.stderr is not None
     try:
-        line = said(program, "partition 0 has not gone on for")
+        slow = said(program, "partition 0 has not gone on for")
+        assert "its handler, or the database that it waits for, has not returned" in slow
+        line = said(program, "the work on partition 0 has not gone on for")
         assert f"stall_timeout is {STALL:g} s" in line
         handler, store = Handler(), SqliteStore(tmp_path / "store.db")
         with EventProcessor(hub, store, handler.on_events, ownership=other()) as two:

@@ -58,7 +58,7 @@ from leasehold.handlers.parking.trying import TriesParked
 from leasehold.handlers.places import CallingOwner, ReadBatch, Sent
 from leasehold.handlers.settings import Bodies, Failures, Spread, Writes, bodies_of, writes_of
 from leasehold.handlers.spread import Compute, SpreadComputed, SpreadEntities, check_spread, spread_entities
-from leasehold.handlers.telling import failed, say_parked, unavailable
+from leasehold.handlers.telling import failed, say_dead, say_parked, unavailable
 from leasehold.notices import TableApplied
 from leasehold.runtime import Runtime
 from leasehold.sinks import TableSpec, open_sink
@@ -345,6 +345,8 @@ class HandledTable(TriesParked):
             if begin < end:
                 result = self._of_events(result, done, batch, end, read_under)
             self._note(result, self._clock.monotonic() - started)
+            if not result.refused_ranges:
+                say_dead(batch.partition, done)
         return result
 
     def _of_events(

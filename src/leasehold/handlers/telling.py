@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from leasehold.errors import HandlerUnavailable
-from leasehold.handlers.calling.raised import described, name_of
+from leasehold.handlers.calling.raised import described, is_timeout, name_of
 from leasehold.handlers.contract import Computed, EntityHandler, HandlerFailed
+from leasehold.printable import counted
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +43,34 @@ def say_parked(partition: str, done: Computed) -> None:
     tried = [one for one in done.held if one.error is not None]
     if not tried:
         return
-    error = tried[0].error
+    event, error = tried[0].event, tried[0].error
     assert error is not None
     logger.warning(
-        "partition %s: %d events wait, the first is event %d after try %d: %s",
-        *(partition, len(done.held), tried[0].event.sequence_number, tried[0].event.delivery),
-        described(error),
+        "partition %s: %s to be tried again (leasehold parked lists them). The handler raised for event %d of %r, try "
+        "%d: %s",
+        *(partition, counted(len(done.held), "event")),
+        *(event.sequence_number, event.key, event.delivery, described(error)),
+    )
+
+
+def say_timed_out(partition: str, done: Computed, known: Collection[int]) -> None:
+    """Log which calls were ended for their time, but for those events of which that is `known`."""
+    for one in done.held:
+        if is_timeout(one.error) and one.event.sequence_number not in known:
+            assert one.error is not None
+            logger.warning(
+                "partition %s: the call for event %d of %r was ended: %s. It is tried again; leasehold parked lists it",
+                *(partition, one.event.sequence_number, one.event.key, described(one.error)),
+            )
+
+
+def say_dead(partition: str, done: Computed) -> None:
+    """Log which events are not tried any more; they are in the table of rejected rows by now."""
+    if not done.dead:
+        return
+    event, error = done.dead[0]
+    logger.warning(
+        "partition %s: set aside after the last try, so that the entities go on without: %s. leasehold rejected lists "
+        "them, and retries them. The first is event %d of %r: %s",
+        *(partition, counted(len(done.dead), "event"), event.sequence_number, event.key, described(error)),
     )

@@ -16,6 +16,7 @@ from random import Random
 
 from leasehold.clock import Clock
 from leasehold.errors import KeyFromTwoPartitions, UsageError
+from leasehold.handlers.calling.raised import hung
 from leasehold.handlers.contract import Computed, Key
 from leasehold.handlers.exclusive import ExclusiveEntities
 from leasehold.handlers.known_partition import KnownPartition
@@ -25,6 +26,7 @@ from leasehold.handlers.parking.left_behind import SELDOM, LeftBehind, LeftOwner
 from leasehold.handlers.parking.policy import Retries
 from leasehold.handlers.places import CallingOwner, ReadBatch, Sent
 from leasehold.handlers.spread import BEHIND, BEHIND_ALL, SpreadEntities
+from leasehold.handlers.telling import say_timed_out
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.outbox.contract import Outbox
 from leasehold.sinks.features import KeepsStates
@@ -194,6 +196,8 @@ class TriesParked(ABC):
         if result.violations:
             known.note_refused(done, result.violations)
             return self._try_keys(batch, mark, now, keys, at_most)
+        if not result.outdated:
+            say_timed_out(batch.partition, done, {one.sequence_number for one in events if hung(one.error)})
         known.behind = BEHIND[0]  # also where it was outdated
         return bool(parking.removed) and not result.outdated
 

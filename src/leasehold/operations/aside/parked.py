@@ -108,7 +108,7 @@ def _entry(row: ParkedRow) -> Entry:
         **{"hub": place.hub, "partition": place.partition, "sequenceNumber": place.sequence_number},
         **{"key": list(event.key), "tries": event.deliveries},
         "next": utc(event.next_at or row.parked_at) if row.first else None,
-        **{"parkedAt": utc(row.parked_at), "reason": event.error, "enqueuedTime": event.enqueued_time},
+        **{"parkedAt": utc(row.parked_at), "reason": event.error, "enqueuedTime": utc(event.enqueued_time)},
         **body_as_json(event.body),
     }
     return Entry(

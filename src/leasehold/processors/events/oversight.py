@@ -37,6 +37,8 @@ _UNSAID = 5.0
 """Seconds from a stop until it is said what it waits for."""
 _GLANCE = 0.5
 """The longest time between two rounds, in seconds. What happens usually wakes it."""
+_SLOW = 30.0
+"""Seconds in which the work on a partition has not gone on, after which the log says so."""
 _LAST_LINES = 1.0
 """Seconds that a thread gets that has noted its end, and has nothing left to do."""
 
@@ -89,6 +91,8 @@ class Oversight:
         self._fetching: list[PartitionWork] = []
         self._unsaid_after = 0.0
         self._hanging: tuple[str, ...] = ()
+        self._slow = set[PartitionWork]()
+        self._slow_after = min(_SLOW, stall_timeout / 2)
         self._thread = threading.Thread(target=self._oversee, name="leasehold-oversight")
 
     def start(self) -> None:
@@ -279,6 +283,7 @@ class Oversight:
 
     def _look_after(self, work: PartitionWork, hold: Hold | None) -> None:
         """Give up a partition whose work hangs: also one that came back while its former work still hangs."""
+        self._say_slow(work)
         if not self._hangs(work):
             return
         hung = TimeoutError(
@@ -294,6 +299,22 @@ class Oversight:
             work.drain()
             work.end()
 
+    def _say_slow(self, work: PartitionWork) -> None:
+        """Say once that a call takes long, and when it has returned; the next one only where it takes twice as long."""
+        idle = work.idle
+        if not work.closed and idle > self._slow_after and work not in self._slow:
+            self._slow.add(work)
+            self._slow_after = 2 * idle
+            what = "handler, or the database that it waits for," if work in self._pumps else "client"
+            logger.warning(
+                "partition %s has not gone on for %s, since event %d: its %s has not returned. Nothing else of it is "
+                "done meanwhile, and it is given up after %s (stall_timeout)",
+                *(work.partition, span(idle), work.reached, what, span(self._stall_timeout)),
+            )
+        elif work in self._slow and (work.closed or idle < self._slow_after / 2):
+            self._slow.discard(work)
+            logger.warning("partition %s goes on", work.partition)
+
     def _forget_ended(self) -> None:
         for partition, work in list(self._works.items()):
             if not work.closed:
@@ -302,6 +323,7 @@ class Oversight:
             if thread is not None:
                 thread.join()
             self._fetching = [each for each in [*self._fetching, work] if each.fetching]
+            self._slow.discard(work)
             with self._lock:
                 del self._works[partition]
                 self._pumps.pop(work, None)
