@@ -42,6 +42,9 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     right when events are read again; an appended one, and one that a handler fills, would hold them twice, so going
     back is refused until it has been emptied. Refused while an instance is alive.
 
+    Until all has been read again, rows are as older events have left them. What a mended body has changed
+    (leasehold aside retry --from) is gone: the hub has the event as it was sent.
+
     --to sink makes the checkpoints follow the table, after a store was wiped or restored from an older copy.
     --to earliest fills a new table from the beginning, after its database was deleted, and an upserted table anew: what
     is known of its keys is forgotten, so that sequence_by and delete_when may be others from then on. The rows stay,

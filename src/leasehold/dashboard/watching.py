@@ -1,8 +1,9 @@
 """Looks at pipelines again and again, and tells whoever shows them.
 
 Owns one thread for each pipeline, what it saw last, and the version of that. Promises that a look which fails is told
-beside what was known before, and that a look begins `every` seconds after the last one, but rests as long as that took:
-a slow store is not asked without a pause; and that no name or error that others write makes what is kept grow.
+beside what was known before, and that a look begins `every` seconds after the last one, but rests as long as that took,
+10 seconds at most: a slow store is not asked without a pause; and that no name or error that others write makes what is
+kept grow.
 
 The time of day says when something was seen, and nothing else: how long ago that was comes from the clock that is never
 set. Where the time of day is set back, the history drops what it has of later times (`ring`).
@@ -32,6 +33,8 @@ from leasehold.printable import excerpt
 logger = logging.getLogger(__name__)
 
 SHOWN_MOVES = 60
+_LONGEST_REST = 10.0
+"""Seconds between two looks at most, however long one has waited for an answer."""
 RATE_OVER = 10.0
 """Seconds over which a rate is a mean."""
 
@@ -97,7 +100,7 @@ class PipelineWatch:
                 except Exception:
                     logger.exception("a look at %s failed in an unexpected way", self.name)
                 took = self._clock.monotonic() - began
-                self._stop.wait(max(self._every - took, took))
+                self._stop.wait(max(self._every - took, min(took, _LONGEST_REST)))
         finally:
             self._ring.close()
 

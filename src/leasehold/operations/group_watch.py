@@ -7,7 +7,8 @@ partitions that nobody holds. A look takes one request for the ownership, one fo
 place, so that a group that stands still costs no more. Reads only.
 
 What the table holds, and what is set aside beside it, is counted again only when twenty times as long has passed as
-counting took, so that a large table costs a twentieth of one processor at most. A table that is away leaves its own
+counting takes, so that a large table costs a twentieth of one processor at most. It takes the shorter of the last two
+times: one that waited for a database that hung says nothing of the next one. A table that is away leaves its own
 figures out and nothing else.
 
 For one thread. It may stop for as long as it likes at any line: the next look finds the time that has passed.
@@ -190,6 +191,7 @@ class WatchedCount(Generic[C]):
         self._pipeline, self._what, self._count, self._clock = pipeline, what, count, clock
         self._latest: C | None = None
         self._again = 0.0
+        self._took: float | None = None
         self._said = ""
 
     def latest(self) -> C | None:
@@ -205,7 +207,9 @@ class WatchedCount(Generic[C]):
                     logger.warning("%s: %s cannot be told: %s", self._pipeline, self._what, error)
                     self._said = str(error)
             ended = self._clock.monotonic()
-            self._again = ended + _IDLE_SHARE * (ended - started)
+            took = ended - started
+            self._again = ended + _IDLE_SHARE * min(took, took if self._took is None else self._took)
+            self._took = took
         return self._latest
 
 
