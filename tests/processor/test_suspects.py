@@ -242,6 +242,20 @@ def test_what_a_person_has_to_mend_is_no_bad_end_where_there_is_no_checkpoint_ye
     assert (record.owner_id, record.failures, record.last_error) == (a.id, 0, "no INSERT")
 
 
+def test_one_that_is_to_hold_no_more_keeps_what_a_person_has_to_mend() -> None:
+    """Its work hangs in another partition: what it gave up it could not claim again, mended or not."""
+    scene = scene_with_events()
+    a = scene.running("a", settings=SETTINGS)
+    a.manager.hold_no_more(True)
+    a.manager.put_on_record("0", 1, "no INSERT")
+    a.settle()
+    assert (a.levels["0"], scene.records()["0"].last_error) == (1, "")
+    a.manager.hold_no_more(False)
+    a.manager.put_on_record("0", 1, "no INSERT")
+    a.settle()
+    assert (a.levels["0"], scene.records()["0"].last_error) == (2, "no INSERT")
+
+
 def test_what_a_person_has_to_mend_is_on_record_and_is_no_bad_end() -> None:
     """The instance keeps the partition, at a higher level, until its checkpoint moves."""
     scene = scene_with_events()

@@ -192,12 +192,13 @@ class PartitionManager:
         """Have the ownership record say what a person has to mend before the work on a partition can go on.
 
         Where it does not say so yet, the partition is given up with that, which counts as no bad end; this instance
-        claims it again in the next cycle, which comes at once, unless another has.
+        claims it again in the next cycle, which comes at once, unless another has. One that is to hold no more keeps
+        it, since it could not claim it again: its log alone says what is to be mended.
         """
         hold, place = self._holds.all().get(partition), self._acquisition.place_of(partition)
         if hold is not None and hold.owner_level == owner_level:
             said = self._mending.is_said(hold.record, error, place)
-            if said or self.let_go(partition, owner_level, error, blameless=True):
+            if said or (not self._membership.full and self.let_go(partition, owner_level, error, blameless=True)):
                 self._mending.note(partition, error, place)
 
     def give_up(self, partition: str, owner_level: int, error: str) -> bool:
