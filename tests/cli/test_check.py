@@ -79,10 +79,11 @@ def test_before_the_first_start_all_is_ready_and_nothing_made(tmp_path: Path, hu
     assert "the first start makes it" in said[2]
     assert said[-1] == "start: nothing was read: a start reads 3 events, from source.starting_position on"
     people = CliRunner().invoke(app, ["check", str(tmp_path / "flights.toml"), "--no-spark"])
-    assert people.stdout.splitlines()[-2:] == [
-        "not looked at without Spark: the transform, its columns, a sample of events",
-        "flights can start",
-    ]
+    unseen, refused, last = people.stdout.splitlines()[-3:]
+    assert unseen == "not looked at without Spark: the transform, its columns, a sample of events"
+    assert refused.startswith("leasehold run --no-spark refuses this file: ")
+    assert "transform.sql" in refused
+    assert last == "flights can start"
 
 
 def test_a_table_with_rows_of_a_former_reader_and_no_place_is_named(tmp_path: Path, hub: LogHub) -> None:

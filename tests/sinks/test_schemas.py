@@ -121,7 +121,9 @@ def test_a_schema_that_this_user_may_not_use_is_refused(place: Place, other: Pla
     place.run(f"CREATE ROLE {role} LOGIN")
     try:
         url = place.server.replace("postgres:@", f"{role}@")
-        with pytest.raises(UsageError, match=f"may not use the schema {other.schema}. GRANT USAGE"):
+        with pytest.raises(
+            UsageError, match=f"may not use the schema {other.schema}. GRANT USAGE ON SCHEMA {other.schema} TO {role}"
+        ):
             open_table(f"{other.schema}.o", url=url).identity()
         other.run(f"GRANT USAGE ON SCHEMA {other.schema} TO {role}")
         with pytest.raises(UsageError, match=f"missing in the schema {other.schema}.*leasehold init"):

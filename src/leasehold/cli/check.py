@@ -110,22 +110,26 @@ def check(
         summary += f"; {counted(waiting, 'part')} could not be looked at until then" if waiting else ""
     else:
         summary = f"{pipeline.name} can start"
-        if no_spark and not _is_known(pipeline):
-            summary = f"not looked at without Spark: the transform, its columns, a sample of events\n{summary}"
+        if no_spark and (why := _untold(pipeline)):
+            unseen = "not looked at without Spark: the transform, its columns, a sample of events"
+            summary = f"{unseen}\nleasehold run --no-spark refuses this file: {why}\n{summary}"
     facts = {"pipeline": pipeline.name, "ready": not todo}
     output.show(Result(summary, facts, ResultTable("checks", COLUMNS, rows)))
     if todo:
         ctx.exit(1)
 
 
-def _is_known(pipeline: PipelineFile) -> bool:
-    """Whether the file tells the columns of the table, without Spark."""
-    from leasehold.projected.columns_of_file import known_columns
+def _untold(pipeline: PipelineFile) -> str:
+    """Why the columns of the table are not known without Spark; empty where they are."""
+    from leasehold.projected.columns_of_file import columns_told
 
     try:
-        return known_columns(pipeline) is not None
-    except (UsageError, ModuleNotFoundError):  # the lines above say what is wrong
-        return False
+        columns_told(pipeline)
+    except ModuleNotFoundError:
+        return str(MissingDependency("what a run without Spark makes of it", "log"))
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> tuple[list[Finding], dict[str, str]]:

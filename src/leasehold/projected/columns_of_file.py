@@ -17,9 +17,15 @@ from leasehold.projected.table import columns_of
 
 def known_columns(file: PipelineFile) -> pa.Schema | None:
     """The columns of the entity table, with those of the fence; None where only Spark can tell."""
+    try:
+        return columns_told(file)
+    except UsageError:
+        return None
+
+
+def columns_told(file: PipelineFile) -> pa.Schema:
+    """As `known_columns`. Raises the `UsageError` with which a run without Spark refuses the file: a nested type, a
+    transform that is more than columns, or no parser of SQL."""
     if file.sink.state is not None:
         return with_fence(read_columns(file.sink.state, "sink.state"))
-    try:
-        return columns_of(source_of(file))
-    except UsageError:  # a nested type, more than columns, or no parser of SQL
-        return None
+    return columns_of(source_of(file))

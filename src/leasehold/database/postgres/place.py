@@ -51,7 +51,10 @@ _PATH = (
     "pg_catalog.current_setting('search_path'), '\"$user\"', pg_catalog.quote_ident(current_user))"
 )
 _NO_PATH = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
-_MAY_USE = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s"
+_MAY_USE = (
+    "SELECT has_schema_privilege(oid, 'USAGE'), quote_ident(nspname), quote_ident(current_user) "
+    "FROM pg_namespace WHERE nspname = %s"
+)
 _LOOK = f"""
 WITH RECURSIVE mine AS (
     SELECT oid FROM pg_roles WHERE rolname = current_user
@@ -122,11 +125,16 @@ def find_place(
 
 def _check_usable(connection: psycopg.Connection[Any], shown: str, schema: str) -> None:
     """Refuse a schema that is not there, or that this user may not use."""
-    may_use = connection.execute(_MAY_USE, [schema]).fetchall()
-    if not may_use:
+    found = connection.execute(_MAY_USE, [schema]).fetchall()
+    if not found:
         raise UsageError(f"{shown}: there is no schema {schema}. CREATE SCHEMA, or name another one")
-    if may_use != [(True,)]:
-        raise UsageError(f"{shown}: this user may not use the schema {schema}. GRANT USAGE ON SCHEMA, or name another")
+    [[may_use, quoted, user]] = found
+    if not may_use:
+        raise UsageError(
+            f"{shown}: this user may not use the schema {schema}. GRANT USAGE ON SCHEMA {quoted} TO {user}, or name "
+            "another. All that the user lacks is printed by leasehold init PIPELINE.toml --as OWNER --sql, where OWNER "
+            "may look into the schema"
+        )
 
 
 def place_among(rows: Sequence[_Found], shown: str, *, named: bool = False, path: str = "") -> str:
