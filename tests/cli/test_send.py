@@ -110,6 +110,19 @@ def test_a_csv_column_is_what_the_whole_file_says(tmp_path: Path) -> None:
     assert found[-1] == '{"id":300000,"late":7,"mixed":"x","loose":-0.25}'
 
 
+def test_a_column_of_numbers_but_for_a_few_goes_as_text_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = [(f"k{number}", "abc" if number in (7, 9) else number, number, "x" * (number % 5)) for number in range(40)]
+    rows = [",".join(map(str, each)) for each in values]
+    file = write(tmp_path / "rows.csv", "\n".join(["id,customer,amount,note", *rows, "k40,NA,,"]))
+    sent(tmp_path, file, "--partition-key", "id", "--partitions", "1")
+    found = [json.loads(body) for body in bodies(tmp_path)]
+    assert [(one["customer"], one["amount"]) for one in found[6:8]] == [("6", 6), ("abc", 7)]
+    (said,) = caplog.messages
+    assert said.endswith("the column customer goes as text: 2 of its 40 values are no number, the first is 'abc'")
+
+
 @pytest.mark.parametrize("others", ["", "4930654321,x\n", ",x\n", "NA,x\n", "+.5,x\n"])
 def test_telephone_numbers_keep_their_plus_whatever_the_other_rows_hold(tmp_path: Path, others: str) -> None:
     file = write(tmp_path / "rows.csv", f"phone,name\n+4930123456,x\n{others}")

@@ -83,7 +83,8 @@ def send(
     zone), decimals become text, binary becomes base64 text, null stays null.
 
     In a CSV file (UTF-8, with a header) a column is numbers if every value in it is one, digit for digit;
-    else true/false if every value is; else text. A number with a leading zero or a plus is text. An empty
+    else true/false if every value is; else text, with a warning where nearly all are numbers. A number with a
+    leading zero or a plus is text. An empty
     field is null; NA, N/A, #N/A, NaN, null, NULL and None are null in a column of numbers or true/false. A
     CSV file with a bad row is refused before anything of it is sent.
 

@@ -5,6 +5,7 @@ with a bad row is refused before any of it is sent; then to send it.
 
     every value is a number                  the number, as it is written (1.50 stays 1.50); 0.5 for .5, 5.0 for 5.
     every value is true or false             true or false
+    nearly all values are numbers            text, with a warning: the others may be mistakes
     anything else                            text, as it is written: dates, codes like 007 and +4930
     an empty field                           null; `""` is an empty text
     NA, N/A, #N/A, NaN, null, NULL, None     null in a column of numbers or of true and false, else text
@@ -15,6 +16,7 @@ refused: rows behind it would be taken for a part of it.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,12 +32,19 @@ from leasehold.arrow_masks import nulled
 from leasehold.cli.rows.csv_quotes import broken_quote
 from leasehold.cli.rows.json_text import objects, quoted
 from leasehold.cli.rows.row_file import FileRows, RowFile
+from leasehold.printable import counted, excerpt
+
+logger = logging.getLogger(__name__)
 
 _BLOCK = 4 << 20
 _MISSING = pa.array(["NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"])
 _BOOLEANS = pa.array(["true", "True", "TRUE", "false", "False", "FALSE"])
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _LOOSE_NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+
+
+_SELDOM = 10
+"""A column is meant to be numbers where at most one value in this number of them is something else."""
 
 
 class TextKind(Enum):
@@ -89,6 +98,27 @@ def _present(values: pa.Array) -> pa.Array:
     return nulled(values, missing) if pc.any(missing).as_py() else values
 
 
+class _Numbers:
+    """The values of a column that are nearly all numbers, block by block."""
+
+    def __init__(self) -> None:
+        self.values = self.others = 0
+        self._first = ""
+
+    def prevail(self, column: pa.Array) -> bool:
+        """Whether they do, with these values."""
+        present = _present(column).drop_null()
+        others = present.filter(pc.invert(pc.match_substring_regex(present, _LOOSE_NUMBER)))
+        if len(others) and not self.others:
+            self._first = others[0].as_py()
+        self.values, self.others = self.values + len(present), self.others + len(others)
+        return self.others * _SELDOM <= self.values
+
+    def __str__(self) -> str:
+        of = counted(self.values, "value")
+        return f"{self.others:,} of its {of} are no number, the first is {excerpt(repr(self._first))}"
+
+
 class CsvFile(RowFile):
     """A CSV file; `nulls` are further texts that stand for null, in every column."""
 
@@ -136,11 +166,18 @@ class CsvFile(RowFile):
                 f"line {line}",
             )
         kinds = dict.fromkeys(self._names, TextKind.NOTHING)
+        numbers = {name: _Numbers() for name in self._names}
         with self._reader() as (reader, _):
             for block in reader:
                 for name in self._names:
+                    column = block.column(name)
+                    if name in numbers and not numbers[name].prevail(column):
+                        del numbers[name]
                     if kinds[name] is not TextKind.TEXT:
-                        kinds[name] = kinds[name].joined(kind_of(block.column(name)))
+                        kinds[name] = kinds[name].joined(kind_of(column))
+        for name, found in numbers.items():
+            if found.others:
+                logger.warning("%s: the column %s goes as text: %s", self.path, name, found)
         return kinds
 
     @contextmanager
