@@ -65,6 +65,15 @@ def drawn(which: str, owners: int) -> str:
     )
 
 
+def check_silence(browser: Browser) -> None:
+    """Minutes in which nothing is heard, by a clock that leaps, are told; and no more once something is."""
+    told = "[...document.querySelectorAll('.error')].some((one) => !one.hidden && one.textContent.includes({!r}))"
+    browser.run("window.was = Date.now; let leaps = 0; Date.now = () => was() + 60000 * ++leaps")
+    browser.wait(told.format("what is asked has not answered for"))
+    browser.run("Date.now = window.was")
+    browser.wait("!" + told.format("what is asked has not answered for"))
+
+
 def owners(place: Place) -> set[str]:
     return {one.owner_id.partition("/")[0] for one in place.store.list_ownership(place.group).records}
 
@@ -128,6 +137,7 @@ def test_a_take_over_is_shown_within_two_seconds_of_the_store(place: Place, othe
         check_hostile(browser)
         check_keyboard(browser)
         check_sizes_and_themes(browser, place.folder)
+        check_silence(browser)
         assert browser.do("said") == []
 
 

@@ -53,7 +53,10 @@ class PipelineWatch:
         changed: Callable[[], None],
     ) -> None:
         self.name = name
-        self.latest: tuple[int, dict[str, Any]] = (0, {"name": name, "at": 0, "partitions": [], "moves": []})
+        self.latest: tuple[int, dict[str, Any]] = (
+            0,
+            {"name": name, "at": 0, "every": every, "partitions": [], "moves": []},
+        )
         """What the page shows, and its number, which rises."""
         self._look, self._ring, self._clock = look, ring, clock
         self._every, self._changed = every, changed
@@ -153,6 +156,7 @@ class PipelineWatch:
         except LeaseholdError:
             past = []
         shown = view(self.name, seen, palette=self._known, before=earlier, seconds=seconds, history=past)
+        shown["every"] = self._every
         number, former = self.latest
         if {**former, "at": 0} != {**shown, "at": 0} or abs(shown["at"] - former["at"]) > 10 * self._every:
             self.latest = number + 1, shown

@@ -171,8 +171,8 @@ class Pipeline {
 
   show(seen) {
     this.seen = seen;
-    this.error.hidden = !seen.error;
-    say(this.error, seen.error ? `Nothing newer than ${seen.at ? clock(seen.at) : "the start"} is known: ${seen.error}` : "");
+    this.heard = Date.now();
+    this.warn();
     this.showMoves(seen.moves);
     if (!seen.instances) return;
     this.colours = seen.colours; // of those who are here, and of the latest who were
@@ -207,6 +207,14 @@ class Pipeline {
     this.samples.push({ at: seen.at, live: true, of: (partition) => now.get(partition) });
     if (this.samples.length > 2 * MOST) this.samples = this.samples.slice(-MOST);
     soon();
+  }
+
+  warn() { // the server tells of each look that finds something else, and of one in ten others
+    const quiet = (Date.now() - this.heard) / 1000;
+    const hangs = quiet > 15 + 15 * this.seen.every ? `what is asked has not answered for ${lasting(quiet)}` : "";
+    const why = this.seen.error || hangs;
+    this.error.hidden = !why;
+    say(this.error, why ? `Nothing newer than ${this.seen.at ? clock(this.seen.at) : "the start"} is known: ${why}` : "");
   }
 
   showLanes(rows) {
@@ -363,3 +371,4 @@ for (const choice of document.getElementsByName("window")) {
   });
 }
 connect();
+setInterval(() => { for (const one of pipelines.values()) one.warn(); }, 5000);
