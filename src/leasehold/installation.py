@@ -28,16 +28,16 @@ def command_for_kit(extra: str = "") -> str:
     return command_by({**installed, "url": f"{installed['url']}/testkit"} if of_folder else None, wanted)
 
 
-def command_by(direct_url: Mapping[str, Any] | None, wanted: str) -> str:
-    """What installs `wanted` from where its package came from by this record; None is an index."""
+def command_by(direct_url: Mapping[str, Any] | None, requirement: str) -> str:
+    """What installs this requirement from where its package came from by this record; None is an index."""
     if direct_url is None:
-        return f"pip install {shlex.quote(wanted)}"
-    _, bracket, extra = wanted.partition("[")
+        return f"pip install {shlex.quote(requirement)}"
+    _, bracket, extra = requirement.partition("[")
     url = str(direct_url["url"])
     parts = urlsplit(url)
     if parts.scheme != "file":
         kind = direct_url.get("vcs_info", {}).get("vcs")
-        return f"pip install {shlex.quote(f'{wanted} @ {kind}+{url}' if kind else f'{wanted} @ {url}')}"
+        return f"pip install {shlex.quote(f'{requirement} @ {kind}+{url}' if kind else f'{requirement} @ {url}')}"
     editable = direct_url.get("dir_info", {}).get("editable")
     return f"pip install {'-e ' if editable else ''}{shlex.quote(f'{unquote(parts.path)}{bracket}{extra}')}"
 

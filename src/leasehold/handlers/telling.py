@@ -53,10 +53,10 @@ def say_parked(partition: str, done: Computed) -> None:
     )
 
 
-def say_timed_out(partition: str, done: Computed, known: Collection[int]) -> None:
-    """Log which calls were ended for their time, but for those events of which that is `known`."""
+def say_timed_out(partition: str, done: Computed, numbers: Collection[int]) -> None:
+    """Log which calls were ended for their time, but for events of these numbers, of which that was said."""
     for one in done.held:
-        if is_timeout(one.error) and one.event.sequence_number not in known:
+        if is_timeout(one.error) and one.event.sequence_number not in numbers:
             assert one.error is not None
             logger.warning(
                 "partition %s: the call for event %d of %r was ended: %s. It is tried again; leasehold parked lists it",
