@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from leasehold.database.postgres.azure_token import SCOPE, without_auth
 from leasehold.database.postgres.connections import Connections
 from leasehold.errors import ConfigError, MissingDependency, StoreUnavailable, Verdict
+from leasehold.installation import command_for
 from leasehold.model import ConsumerGroup
 from leasehold.sinks import TableSpec, open_sink
 from leasehold.stores import open_store
@@ -141,7 +143,7 @@ def test_a_credential_that_fails_is_an_outage_that_says_what_to_check(role: Role
 
 def test_without_azure_identity_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "azure.identity", None)
-    with pytest.raises(MissingDependency, match=r"leasehold\[azure\]"):
+    with pytest.raises(MissingDependency, match=re.escape(command_for("azure"))):
         open_store("postgresql://me@localhost/db?auth=azure")
 
 
