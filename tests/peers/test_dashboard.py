@@ -68,7 +68,7 @@ def drawn(which: str, owners: int) -> str:
 def check_silence(browser: Browser) -> None:
     """Minutes in which nothing is heard, by a clock that leaps, are told; and no more once something is."""
     told = "[...document.querySelectorAll('.error')].some((one) => !one.hidden && one.textContent.includes({!r}))"
-    browser.run("window.was = Date.now; let leaps = 0; Date.now = () => was() + 60000 * ++leaps")
+    browser.run("window.was = Date.now; let leaps = 0; Date.now = () => was() + 600000 * ++leaps")
     browser.wait(told.format("what is asked has not answered for"))
     browser.run("Date.now = window.was")
     browser.wait("!" + told.format("what is asked has not answered for"))

@@ -123,6 +123,8 @@ def _untold(pipeline: PipelineFile) -> str:
     """Why the columns of the table are not known without Spark; empty where they are."""
     from leasehold.projected.columns_of_file import columns_told
 
+    if pipeline.sink.state is not None:
+        return ""
     try:
         columns_told(pipeline)
     except ModuleNotFoundError:

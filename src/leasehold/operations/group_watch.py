@@ -7,9 +7,9 @@ partitions that nobody holds. A look takes one request for the ownership, one fo
 place, so that a group that stands still costs no more. Reads only.
 
 What the table holds, and what is set aside beside it, is counted again only when twenty times as long has passed as
-counting takes, so that a large table costs a twentieth of one processor at most. It takes the shorter of the last two
-times: one that waited for a database that hung says nothing of the next one. A table that is away leaves its own
-figures out and nothing else.
+counting takes, so that a large table costs a twentieth of one processor at most, but for its first counts. It takes the
+shorter of the last two times: one that waited for a database that hung says nothing of the next one. A table that is
+away leaves its own figures out and nothing else.
 
 For one thread. It may stop for as long as it likes at any line: the next look finds the time that has passed.
 """
@@ -198,18 +198,18 @@ class WatchedCount(Generic[C]):
         """The last count, or a new one; None while it cannot be told."""
         started = self._clock.monotonic()
         if started >= self._again:
+            took = self._took
             try:
                 self._latest = self._count()
-                self._said = ""
+                self._said, took = "", self._clock.monotonic() - started
             except LeaseholdError as error:
                 self._latest = None
                 if self._said != str(error):  # once while it stays so
                     logger.warning("%s: %s cannot be told: %s", self._pipeline, self._what, error)
                     self._said = str(error)
             ended = self._clock.monotonic()
-            took = ended - started
-            self._again = ended + _IDLE_SHARE * min(took, took if self._took is None else self._took)
-            self._took = took
+            rests = [seconds for seconds in (ended - started, self._took) if seconds is not None]
+            self._again, self._took = ended + _IDLE_SHARE * min(rests), took
         return self._latest
 
 

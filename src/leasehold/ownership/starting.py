@@ -87,9 +87,13 @@ def check_start(
     if bound.sink or not own:
         check_binding(group, bound, binding, checkpoints, watermarks, file)
     checkpoints.rebind_pipeline(group, binding)
-    if bound.sink and _was_read(checkpoints, group):  # claimed for the other table since we looked
-        checkpoints.rebind_pipeline(group, bound)
-        raise _tied_meanwhile(group, bound)
+    if bound.sink:
+        try:
+            if _was_read(checkpoints, group):
+                raise _tied_meanwhile(group, bound)
+        except BaseException:  # claimed for the other table since we looked, or nobody can tell
+            checkpoints.rebind_pipeline(group, bound)
+            raise
 
 
 def confirm(group: ConsumerGroup, checkpoints: CheckpointStore, binding: PipelineBinding) -> None:
@@ -97,9 +101,12 @@ def confirm(group: ConsumerGroup, checkpoints: CheckpointStore, binding: Pipelin
     instance that starts may tie the group to another table of the pipeline. Raises `AlreadyInUse`.
 
     A claim is in the checkpoints before this look, and whoever ties the group anew looks at them afterwards. So one of
-    the two sees the other.
+    the two sees the other, unless the second is killed between the two, or loses the store there. A third instance with
+    the second one's table, which claims while the second looks, has the group tied back under it: its next start is
+    refused.
     """
     bound = checkpoints.bind_pipeline(group, binding)
+    check_reset(bound, FILE)
     if bound != binding:
         raise _tied_meanwhile(group, bound)
 

@@ -16,7 +16,12 @@ from leasehold.projected.table import columns_of
 
 
 def known_columns(file: PipelineFile) -> pa.Schema | None:
-    """The columns of the entity table, with those of the fence; None where only Spark can tell."""
+    """The columns of the entity table, with those of the fence; None where only Spark can tell.
+
+    Raises `ConfigError` for a state that cannot be read.
+    """
+    if file.sink.state is not None:
+        return with_fence(read_columns(file.sink.state, "sink.state"))
     try:
         return columns_told(file)
     except UsageError:
@@ -24,8 +29,6 @@ def known_columns(file: PipelineFile) -> pa.Schema | None:
 
 
 def columns_told(file: PipelineFile) -> pa.Schema:
-    """As `known_columns`. Raises the `UsageError` with which a run without Spark refuses the file: a nested type, a
-    transform that is more than columns, or no parser of SQL."""
-    if file.sink.state is not None:
-        return with_fence(read_columns(file.sink.state, "sink.state"))
+    """As `known_columns`, for a file without a handler. Raises the `UsageError` with which a run without Spark refuses
+    it: a nested type, a transform that is more than columns, or no parser of SQL."""
     return columns_of(source_of(file))

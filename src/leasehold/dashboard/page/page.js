@@ -211,7 +211,7 @@ class Pipeline {
 
   warn() { // the server tells of each look that finds something else, and of one in ten others
     const quiet = (Date.now() - this.heard) / 1000;
-    const hangs = quiet > 15 + 15 * this.seen.every ? `what is asked has not answered for ${lasting(quiet)}` : "";
+    const hangs = !link.className && quiet > 60 + 15 * this.seen.every ? `what is asked has not answered for ${lasting(quiet)}` : "";
     const why = this.seen.error || hangs;
     this.error.hidden = !why;
     say(this.error, why ? `Nothing newer than ${this.seen.at ? clock(this.seen.at) : "the start"} is known: ${why}` : "");

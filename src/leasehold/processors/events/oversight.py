@@ -91,7 +91,8 @@ class Oversight:
         self._fetching: list[PartitionWork] = []
         self._unsaid_after = 0.0
         self._hanging: tuple[str, ...] = ()
-        self._slow = set[PartitionWork]()
+        self._slow = dict[PartitionWork, float]()
+        """How long works had not gone on when that was said of them."""
         self._slow_after = min(_SLOW, stall_timeout / 2)
         self._thread = threading.Thread(target=self._oversee, name="leasehold-oversight")
 
@@ -303,16 +304,16 @@ class Oversight:
         """Say once that a call takes long, and when it has returned; the next one only where it takes twice as long."""
         idle = work.idle
         if not work.closed and idle > self._slow_after and work not in self._slow:
-            self._slow.add(work)
+            self._slow[work] = idle
             self._slow_after = 2 * idle
             what = "handler, or the database that it waits for," if work in self._pumps else "client"
             logger.warning(
-                "partition %s has not gone on for %s, since event %d: its %s has not returned. Nothing else of it is "
+                "partition %s has not gone on for %s, behind event %d: its %s has not returned. Nothing else of it is "
                 "done meanwhile, and it is given up after %s (stall_timeout)",
                 *(work.partition, span(idle), work.reached, what, span(self._stall_timeout)),
             )
-        elif work in self._slow and (work.closed or idle < self._slow_after / 2):
-            self._slow.discard(work)
+        elif work in self._slow and (work.closed or idle < self._slow[work]):
+            del self._slow[work]
             logger.warning("partition %s goes on", work.partition)
 
     def _forget_ended(self) -> None:
@@ -323,7 +324,7 @@ class Oversight:
             if thread is not None:
                 thread.join()
             self._fetching = [each for each in [*self._fetching, work] if each.fetching]
-            self._slow.discard(work)
+            self._slow.pop(work, None)
             with self._lock:
                 del self._works[partition]
                 self._pumps.pop(work, None)

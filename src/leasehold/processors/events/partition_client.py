@@ -113,7 +113,8 @@ class PartitionClient(PartitionContext):
         """The next events, in order. Waits for them, at most `timeout` seconds: then the batch is empty.
 
         None when no more are given out, and `stop_reason` says why: finish what was begun, and close. Raises what
-        made fetching impossible, such as `DataLoss`; `begin_again` tries anew.
+        made fetching impossible, such as `DataLoss`; `begin_again` tries anew. Where the processor has a `table`, the
+        first call asks the checkpoint store whose the group is, and raises `StoreError` where that is away.
 
         count       the most events of this batch, from 1 to `prefetch`; default: `max_batch`
         max_wait    how long, in seconds, this batch waits to be full once it has its first event; default: the setting

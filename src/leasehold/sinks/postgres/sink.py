@@ -105,7 +105,7 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
             return until_it_stays(act, _Undone, self._timeout)
         except _Undone as undone:
             raise SinkUnavailable(
-                f"{undone}. Others write the same rows, or the same values of a unique index"
+                f"{undone}. Others probably write the same rows, or the same values of a unique index"
             ) from undone
 
     def check_states(self, *, referred: bool = False) -> None:
