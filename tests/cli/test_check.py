@@ -19,12 +19,12 @@ from click.testing import CliRunner
 
 from leasehold.cli.app import app
 from leasehold.errors import HubUnavailable
+from leasehold.handlers.applying import with_fence
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Checkpoint, ConsumerGroup, Event, Ownership, PartitionProperties
 from leasehold.operations.checking import DRIVER, PROBE_GROUP, Finding, HubSeen, asked
 from leasehold.operations.checking_table import where_it_begins
 from leasehold.sinks import TableSpec, Watermark, open_sink
-from leasehold.sinks.rules.table_spec import FENCE_COLUMNS
 from leasehold.sinks.sqlite.tables import FORMAT
 from leasehold.stores import PipelineBinding, open_store
 from tests.waiting import PATIENCE
@@ -104,7 +104,7 @@ def test_what_is_there_already_is_compared(tmp_path: Path, hub: LogHub) -> None:
     sink = open_sink(
         "sqlite:///entities.db", TableSpec(name="flights", pipeline="flights", keys=("id",)), base=tmp_path
     )
-    sink.check(pa.schema([("id", pa.string()), *((name, pa.string()) for name in FENCE_COLUMNS)]))
+    sink.check(with_fence(pa.schema([("id", pa.string())])))
     sink.raise_owner_levels(hub.identity, {"1": 4})
     sink.set_watermarks(hub.identity, {"1": Watermark(2, 4, whole=True)})
     code, checks = checked(tmp_path)
@@ -128,7 +128,7 @@ def test_stores_that_are_gone_under_a_table_are_something_to_do(tmp_path: Path, 
     """A start would make them anew, and refuse to go on: where is not known."""
     spec = TableSpec(name="flights", pipeline="flights", keys=("id",))
     sink = open_sink("sqlite:///entities.db", spec, base=tmp_path)
-    sink.check(pa.schema([("id", pa.string()), *((name, pa.string()) for name in FENCE_COLUMNS)]))
+    sink.check(with_fence(pa.schema([("id", pa.string())])))
     sink.set_watermarks(hub.identity, {"1": Watermark(2, 4, whole=True)})
     [problem] = to_do(checked(tmp_path)[1])
     assert "level 4 of partition 1, and the checkpoint store knows 0" in problem
@@ -143,7 +143,7 @@ def test_events_that_are_gone_before_they_were_read_are_something_to_do(tmp_path
     sink = open_sink(
         "sqlite:///entities.db", TableSpec(name="flights", pipeline="flights", keys=("id",)), base=tmp_path
     )
-    sink.check(pa.schema([("id", pa.string()), *((name, pa.string()) for name in FENCE_COLUMNS)]))
+    sink.check(with_fence(pa.schema([("id", pa.string())])))
     sink.set_watermarks(hub.identity, {"1": Watermark(1, 4, whole=True)})
     hub.retain(max_bytes=0)
     begin = hub.partition_properties()["1"].begin
@@ -163,7 +163,7 @@ def test_a_table_that_knows_a_level_and_no_event_misses_nothing(tmp_path: Path, 
     """An instance was killed before its first batch: where it was to begin is for the next one to find out."""
     spec = TableSpec(name="flights", pipeline="flights", keys=("id",))
     sink = open_sink("sqlite:///entities.db", spec, base=tmp_path)
-    sink.check(pa.schema([("id", pa.string()), *((name, pa.string()) for name in FENCE_COLUMNS)]))
+    sink.check(with_fence(pa.schema([("id", pa.string())])))
     sink.raise_owner_levels(hub.identity, {"0": 1, "1": 1})
     hub.retain(max_bytes=0)
     ownership = 'ownership_store = "sqlite:///stores.db"\ncheckpoint_store = "none"'
@@ -485,9 +485,7 @@ def test_an_instance_that_gives_up_says_so_and_why(tmp_path: Path, hub: LogHub) 
     file.write_text(HANDLED)
     spec = TableSpec(name="orders", pipeline="orders", keys=("order_id",))
     sink = open_sink("sqlite:///entities.db", spec, base=tmp_path)
-    sink.check(
-        pa.schema([("order_id", pa.string()), ("total", pa.int64()), *((one, pa.string()) for one in FENCE_COLUMNS)])
-    )
+    sink.check(with_fence(pa.schema([("order_id", pa.string()), ("total", pa.int64())])))
     sink.set_watermarks(hub.identity, {"1": Watermark(2, 4, whole=True)})
     [found] = to_do(json.loads(CliRunner().invoke(app, ["check", str(file), "--json"]).stdout)["checks"])
     command = [sys.executable, "-m", "leasehold", "run", str(file), "--no-spark"]

@@ -23,9 +23,9 @@ from azure.servicebus import ServiceBusClient
 
 from leasehold.cli.app import app
 from leasehold.errors import HubUnavailable
+from leasehold.handlers.applying import with_fence
 from leasehold.hubs.log.hub import LogHub
 from leasehold.sinks import TableSpec, open_sink
-from leasehold.sinks.rules.table_spec import FENCE_COLUMNS
 from tests.doc_blocks.conftest import send_orders
 from tests.doc_blocks.fences import Block, block, blocks, missing
 from tests.doc_blocks.programs import DELAYS
@@ -104,8 +104,8 @@ def pipelines(scene: Scene) -> Scene:
         scene.send(f"{name}.db", DELAYS, partitions=4)
         scene.write(f"{name}.toml", PIPELINE.format(name=name))
         spec = TableSpec(name=name, pipeline=name, keys=("flight",))
-        columns = [("flight", pa.string()), ("delay", pa.float64()), *((each, pa.string()) for each in FENCE_COLUMNS)]
-        open_sink("sqlite:///entities.db", spec, base=scene.folder).check(pa.schema(columns))
+        columns = with_fence(pa.schema([("flight", pa.string()), ("delay", pa.float64())]))
+        open_sink("sqlite:///entities.db", spec, base=scene.folder).check(columns)
     scene.run_cli("init", "sqlite:///leasehold.db")
     return scene
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -32,6 +33,21 @@ def remedy(sink: PostgresSink, values: pa.Array) -> str:
     found = re.search(r"  v: is of type .*?, and the table declares it .*?: (.*)", str(refused.value))
     assert found, refused.value
     return found[1]
+
+
+def test_a_column_of_the_fence_stays_as_the_source_gives_it(place: Place) -> None:
+    """A cast in the transform would be refused in its turn."""
+    place.run("CREATE TABLE things (id text PRIMARY KEY, v text, partition integer)")
+    sink = place.sink(replace(THINGS, keep=("partition",)))
+    with pytest.raises(
+        SchemaMismatch, match=r"the table declares it integer: (ALTER .* TYPE text), or keep it"
+    ) as refused:
+        sink.apply(of(pa.array(["x"])))
+    found = re.search("ALTER .* TYPE text", str(refused.value))
+    assert found
+    place.run(found[0])
+    assert sink.apply(of(pa.array(["x"]))) == one_row_each(applied=1)
+    sink.close()
 
 
 CAST_BY_THE_TABLE = {

@@ -19,7 +19,7 @@ FENCE = {"hub": pa.string(), "partition": pa.string(), "sequenceNumber": pa.int6
 
 
 def schema(**columns: pa.DataType) -> pa.Schema:
-    return pa.schema({**columns, **FENCE})
+    return pa.schema({**columns, **{name: type_ for name, type_ in FENCE.items() if name not in columns}})
 
 
 def test_a_missing_table_is_made_from_the_columns(tmp_path: Path) -> None:
@@ -63,6 +63,24 @@ def test_a_name_with_half_a_surrogate_pair_is_refused_before_the_database_is_ask
     with pytest.raises(ConfigError, match="half a surrogate pair") as refused:
         sink(tmp_path / "t.db", **given).check(schema(tail=pa.string()))
     assert str(refused.value).isascii()
+
+
+@pytest.mark.parametrize(("name", "type_"), [("partition", pa.int32()), ("sequenceNumber", pa.string())])
+def test_a_column_of_the_fence_of_another_type_is_refused_before_there_is_a_row(
+    tmp_path: Path, name: str, type_: pa.DataType
+) -> None:
+    """`leasehold check` finds it too, and not the first batch alone."""
+    table = sink(tmp_path / "t.db")
+    with pytest.raises(SchemaMismatch, match=f"{name} is of type {type_}, and has to be .*a name of its own"):
+        table.compare(schema(tail=pa.string(), **{name: type_}))
+    assert not (tmp_path / "t.db").exists()
+
+
+def test_a_column_of_the_fence_that_the_table_has_otherwise_is_not_to_be_cast(tmp_path: Path) -> None:
+    run(tmp_path / "t.db", "CREATE TABLE flights (tail TEXT PRIMARY KEY, partition INTEGER)")
+    said = 'make the table flights anew with "partition" TEXT, or keep it under another name'
+    with pytest.raises(SchemaMismatch, match=said):
+        sink(tmp_path / "t.db", keep=("partition",)).check(schema(tail=pa.string()))
 
 
 def test_a_column_of_the_fence_may_be_a_key(tmp_path: Path) -> None:

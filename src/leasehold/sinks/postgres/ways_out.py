@@ -16,7 +16,7 @@ from leasehold.formats.misfits import type_name
 from leasehold.sinks.postgres.catalog import TableColumn
 from leasehold.sinks.postgres.types import declared_for, element_of, fitting, is_array
 from leasehold.sinks.rules.columns import qualified, to_write
-from leasehold.sinks.rules.table_spec import TableSpec
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, TableSpec, folded
 from leasehold.sinks.rules.values import ColumnKind, kind_of
 
 _DIGITS = re.compile(r"\(\d\)")
@@ -33,6 +33,9 @@ def _remedy(spec: TableSpec, field: pa.Field, column: TableColumn) -> str:
     wanted, element = fitting(declared, column.enum), element_of(field.type)
     if kind_of(field.type) is ColumnKind.JSON and (element is None or not is_array(declared)):
         return f"{alter} jsonb USING to_jsonb({name})"
+    if wanted is not None and folded(field.name) in map(folded, FENCE_COLUMNS):  # as the source gives them
+        type_ = "text" if kind_of(field.type) is ColumnKind.TEXT else "bigint"
+        return f"{alter} {type_}, or keep it under another name"
     if wanted is not None:
         return to_write(field.name, _spark(wanted), _expression(field.type, wanted))
     if element is not None:

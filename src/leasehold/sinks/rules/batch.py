@@ -367,18 +367,29 @@ def check_fence_names(names: Sequence[str]) -> None:
         )
 
 
+def check_fence(schema: pa.Schema, what: str) -> None:
+    """Refuse rows that lack columns of the fence, or have others. Raises `SchemaMismatch` about `what`."""
+    check_names(schema.names)
+    check_fence_names(schema.names)
+    for name in FENCE_COLUMNS:
+        wanted, type_ = _fence_kind(name), schema.field(find(schema, name)).type
+        if kind_of(type_) is not wanted or types.is_boolean(type_):
+            raise SchemaMismatch(
+                f"{what}: {name} is of type {type_}, and has to be {_wanted(wanted)} as the source gives it. To keep "
+                "another form of it, give that one a name of its own"
+            )
+
+
+def _fence_kind(name: str) -> ColumnKind:
+    return ColumnKind.TEXT if name in (HUB, PARTITION) else ColumnKind.INTEGER
+
+
 def fence_of(table: pa.Table, what: str) -> pa.Table:
     """The columns of the fence, by their names. Raises `SchemaMismatch` that says `what` lacks them."""
-    check_names(table.schema.names)
-    check_fence_names(table.schema.names)
+    check_fence(table.schema, what)
     columns = {}
     for name in FENCE_COLUMNS:
-        column = table[find(table.schema, name)]
-        wanted = ColumnKind.TEXT if name in (HUB, PARTITION) else ColumnKind.INTEGER
-        if kind_of(column.type) is not wanted or types.is_boolean(column.type):
-            raise SchemaMismatch(
-                f"{what}: {name} is of type {column.type}, and has to be {_wanted(wanted)} as the source gives it"
-            )
+        column, wanted = table[find(table.schema, name)], _fence_kind(name)
         if column.null_count:
             raise SchemaMismatch(
                 f"{what}: {name} is null in {column.null_count} rows, so it cannot be told which events they come "

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from leasehold.database.statements import quoted
 from leasehold.errors import SchemaMismatch, SinkError
-from leasehold.sinks.rules.batch import check_fence_names, check_names
+from leasehold.sinks.rules.batch import check_fence
 from leasehold.sinks.rules.table_name import TableName
 from leasehold.sinks.rules.table_spec import ADD, FENCE_COLUMNS, TableSpec, folded, ordered_keys
 from leasehold.sinks.rules.values import kind_of
@@ -31,8 +31,7 @@ def on_conflict(keys: Iterable[str], other_columns: Iterable[str]) -> str:
 
 def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.Field]:
     """The columns to store, after a check of those that need no table to be found wrong."""
-    check_names(schema.names)
-    check_fence_names(schema.names)
+    check_fence(schema, "the DataFrame")
     kept = {folded(name) for name in spec.keep}
     fence = {folded(name) for name in FENCE_COLUMNS}
     fields = [field for field in schema if folded(field.name) in kept or folded(field.name) not in fence]

@@ -30,7 +30,7 @@ from leasehold.sinks.rules.columns import (
     stored_fields,
     to_write,
 )
-from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, TableSpec, folded, ordered_keys
 from leasehold.sinks.rules.values import ColumnKind, kind_of
 from leasehold.sinks.sqlite.affinity import EXACT_DIGITS, affinity
 from leasehold.sinks.sqlite.inserts import Insert
@@ -143,8 +143,9 @@ def _unfit(spec: TableSpec, field: pa.Field, column: _TableColumn, *, strict: bo
     made = f"make the table {spec.called} anew with {quoted(column.name)} {_declared(field) or 'TEXT'}"
     exact = [pa.decimal128(EXACT_DIGITS, min(field.type.scale, EXACT_DIGITS))] if kind is ColumnKind.DECIMAL else []
     takes = next((one for one in (*exact, *_ANY_OF) if fits(one, column.declared, strict=strict)), None)
-    if kind is ColumnKind.JSON or takes is None:
-        remedy = made
+    own = folded(field.name) in map(folded, FENCE_COLUMNS)  # which stay as the source gives them
+    if kind is ColumnKind.JSON or takes is None or own:
+        remedy = f"{made}, or keep it under another name" if own else made
     else:
         cast = "base64({})" if kind is ColumnKind.BLOB else "CAST({} AS {})"
         remedy = f"{to_write(field.name, type_name(takes), cast)}, or {made}"
