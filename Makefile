@@ -3,7 +3,7 @@
 # Each candidate is run, not only found: a pyenv shim is on PATH for versions that do not start.
 OK_PYTHON := import sys, venv, ensurepip; print("fit" if sys.version_info >= (3, 11) else "old")
 OWN_COMMANDS := from leasehold.cli.app import COMMANDS, KIT; print(*[name for name in COMMANDS if COMMANDS[name][0] != KIT])
-NO_KIT := is a command of the test kit, which is not installed: pip install leasehold-testkit
+NO_KIT := is a command of the test kit, which is not installed: pip install $(CURDIR)/testkit
 VERSION := 3.5
 CANDIDATES = $(if $(PYTHON),'$(PYTHON)',python3.13 python3.12 python3.11 python3)
 BIN := .venv/bin
