@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from leasehold.config import OwnershipSettings
-from leasehold.errors import AlreadyInUse, ConfigError, OwnerLevelWentBack
+from leasehold.errors import AlreadyInUse, ConfigError, OwnerLevelWentBack, UsageError
 from leasehold.handlers import EntityEvent, HandledTable, entity
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import LATEST, Checkpoint, ConsumerGroup, Event
@@ -23,7 +23,7 @@ from leasehold.processors.events import DeliverySettings, EventBatch, EventProce
 from leasehold.sinks import TableSpec
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.sqlite.sink import SqliteSink
-from leasehold.stores.base import PipelineBinding
+from leasehold.stores.base import PipelineBinding, UnendedReset
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.waiting import NEVER, PATIENCE, until
 
@@ -196,6 +196,17 @@ def test_of_two_tables_that_start_at_once_the_one_that_is_tied_last_is_filled(pl
     with pytest.raises(AlreadyInUse, match="was tied to another table of pipeline 'p' while this instance started"):
         working.run()
     assert (first.row_count(), first.watermarks(place.hub.identity)) == (0, {})
+
+
+def test_a_reset_that_begins_while_an_instance_starts_ends_it(place: Place) -> None:
+    path, group = place.folder / "stores.db", place.hub.consumer_group("$Default")
+    bound = PipelineBinding("p", place.table.identity()).resetting(UnendedReset("earliest"))
+    begins = partial(SqliteStore(path).rebind_pipeline, group, bound)
+    working, _ = place.processor(0, store=BeforeAnother(path, "raise_owner_level", begins))
+    place.hub.send([Event(b"x")] * 5, partition="0")
+    with pytest.raises(UsageError, match="a reset --to earliest has begun and not ended"):
+        working.run()
+    assert place.table.row_count() == 0
 
 
 def test_a_table_that_is_tied_after_a_claim_for_another_is_refused(place: Place) -> None:

@@ -83,10 +83,10 @@ def send(
     zone), decimals become text, binary becomes base64 text, null stays null.
 
     In a CSV file (UTF-8, with a header) a column is numbers if every value in it is one, digit for digit;
-    else true/false if every value is; else text, with a warning where nearly all are numbers. A number with a
-    leading zero or a plus is text. An empty
-    field is null; NA, N/A, #N/A, NaN, null, NULL and None are null in a column of numbers or true/false. A
-    CSV file with a bad row is refused before anything of it is sent.
+    else true/false if every value is; else text, with a warning where nearly all are numbers. A number with
+    a leading zero or a plus is text. An empty field is null; NA, N/A, #N/A, NaN, null, NULL and None are
+    null in a column of numbers or true/false. A CSV file with a bad row is refused before anything of it is
+    sent.
 
     Sending is not one transaction: when it fails, the message says how many events have been sent by then.
     Sending a file again sends its rows again.

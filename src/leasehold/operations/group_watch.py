@@ -198,18 +198,18 @@ class WatchedCount(Generic[C]):
         """The last count, or a new one; None while it cannot be told."""
         started = self._clock.monotonic()
         if started >= self._again:
-            took = self._took
+            before = self._took
             try:
-                self._latest = self._count()
-                self._said, took = "", self._clock.monotonic() - started
+                self._latest, self._said = self._count(), ""
+                self._took = self._clock.monotonic() - started
             except LeaseholdError as error:
                 self._latest = None
                 if self._said != str(error):  # once while it stays so
                     logger.warning("%s: %s cannot be told: %s", self._pipeline, self._what, error)
                     self._said = str(error)
             ended = self._clock.monotonic()
-            rests = [seconds for seconds in (ended - started, self._took) if seconds is not None]
-            self._again, self._took = ended + _IDLE_SHARE * min(rests), took
+            took = ended - started
+            self._again = ended + _IDLE_SHARE * (took if before is None else min(took, before))
         return self._latest
 
 

@@ -98,7 +98,8 @@ def check_start(
 
 def confirm(group: ConsumerGroup, checkpoints: CheckpointStore, binding: PipelineBinding) -> None:
     """Look once more, with a partition claimed and nothing done with it: until somebody has claimed one, another
-    instance that starts may tie the group to another table of the pipeline. Raises `AlreadyInUse`.
+    instance that starts may tie the group to another table of the pipeline. Raises `AlreadyInUse`, and `UsageError`
+    where a reset has begun meanwhile.
 
     A claim is in the checkpoints before this look, and whoever ties the group anew looks at them afterwards. So one of
     the two sees the other, unless the second is killed between the two, or loses the store there. A third instance with

@@ -41,8 +41,6 @@ _MISSING = pa.array(["NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"])
 _BOOLEANS = pa.array(["true", "True", "TRUE", "false", "False", "FALSE"])
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _LOOSE_NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-
-
 _SELDOM = 10
 """A column is meant to be numbers where at most one value in this number of them is something else."""
 
@@ -105,10 +103,12 @@ class _Numbers:
         self.values = self.others = 0
         self._first = ""
 
-    def prevail(self, column: pa.Array) -> bool:
-        """Whether they do, with these values."""
+    def prevail(self, column: pa.Array, kind: TextKind) -> bool:
+        """Whether they do, with the values of this column, which are of this kind."""
         present = _present(column).drop_null()
-        others = present.filter(pc.invert(pc.match_substring_regex(present, _LOOSE_NUMBER)))
+        others = present[:0]
+        if kind not in (TextKind.NUMBER, TextKind.LOOSE_NUMBER):
+            others = present.filter(pc.invert(pc.match_substring_regex(present, _LOOSE_NUMBER)))
         if len(others) and not self.others:
             self._first = others[0].as_py()
         self.values, self.others = self.values + len(present), self.others + len(others)
@@ -171,10 +171,10 @@ class CsvFile(RowFile):
             for block in reader:
                 for name in self._names:
                     column = block.column(name)
-                    if name in numbers and not numbers[name].prevail(column):
+                    kind = TextKind.TEXT if kinds[name] is TextKind.TEXT else kind_of(column)
+                    if name in numbers and not numbers[name].prevail(column, kind):
                         del numbers[name]
-                    if kinds[name] is not TextKind.TEXT:
-                        kinds[name] = kinds[name].joined(kind_of(column))
+                    kinds[name] = kinds[name].joined(kind)
         for name, found in numbers.items():
             if found.others:
                 logger.warning("%s: the column %s goes as text: %s", self.path, name, found)

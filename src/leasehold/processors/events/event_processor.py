@@ -35,7 +35,7 @@ from functools import partial
 from types import TracebackType
 
 from leasehold.config import OwnershipSettings, check_given
-from leasehold.errors import AlreadyInUse, ConfigError, LeaseholdError, UsageError
+from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.hubs import Hub
 from leasehold.model import Checkpoint, ConsumerGroup, OwnerId, Ownership
 from leasehold.notices import CycleFailed, HandOverAsked, OwnershipClaimed, OwnershipLost, StartDelayed
@@ -336,7 +336,7 @@ class EventProcessor:
         if (binding := self._unconfirmed) is not None:
             try:
                 confirm(self._group, self._checkpoints, binding)
-            except AlreadyInUse as error:
+            except UsageError as error:  # as at the start: this instance has nothing to do here
                 self._oversight.leave(error)
                 raise
             self._unconfirmed = None

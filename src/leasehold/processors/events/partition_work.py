@@ -138,7 +138,7 @@ class PartitionWork:
     # The way of the events
 
     def confirm(self) -> None:
-        """Before anything is given out: raise `AlreadyInUse` where the table that is filled is not the group's."""
+        """Before anything is given out: raise `UsageError` where the table that is filled is not the group's."""
         self._shared.confirm()
 
     def begin(self) -> None:

@@ -23,7 +23,7 @@ class SharedByPartitions:
 
     `worked` is set once an event has been processed, of whatever partition. `fills_table`: the handlers write to a
     table, which has to know a place before a checkpoint does. `confirm` is called before the work on a partition, and
-    raises `AlreadyInUse` where the table is not the group's.
+    raises `UsageError` where the table is not the group's.
     """
 
     hub: Hub
