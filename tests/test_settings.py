@@ -72,6 +72,7 @@ OWN_EXAMPLES = {
     "clock_rate_ratio": "1.1",
     "stall_timeout": "20m",
     "timestamps": "truncate",
+    "format": "avro",
     "on_error": "reject",
     "mode": "append",
     "schema_evolution": "add",
@@ -190,6 +191,9 @@ def pipeline(folder: Path, section: str, name: str, value: Any, over: dict[str, 
             document["source"][both] = "2s"
     if name in ("rescue", "timestamps"):
         document["transform"] = {"schema": "id STRING"}
+    if name in ("format", "avro_schema"):
+        document["transform"] = {"schema": "id STRING", "format": "avro", "avro_schema": "words"}
+        (folder / "words").write_text("{}")
     top = {"name": "flights"} | ({} if section else {name: value})
     if section and not over:
         document.setdefault(section, {})[name] = value

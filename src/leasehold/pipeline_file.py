@@ -18,6 +18,7 @@ from typing import Any
 
 from leasehold import hubs, queues, sinks, stores
 from leasehold.backends import absolute, check_scheme
+from leasehold.body_format import BodyFormat, avro_text
 from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
@@ -102,6 +103,18 @@ class PipelineFile:
         """The hub to which the handler's events are sent, with an absolute path, if there is one."""
         stated = self.outbox.hub
         return stated and self._absolute(stated, "outbox.hub", {**hubs.BACKENDS, **queues.BACKENDS}, "leasehold.hubs")
+
+    @property
+    def body_format(self) -> BodyFormat:
+        """How bodies are read; the file that `avro_schema` names is read now. Raises `ConfigError`."""
+        read = self.transform
+        with naming("transform."):
+            return BodyFormat(
+                format=read.format,
+                avro_schema=read.avro_schema and avro_text(read.avro_schema, self.folder),
+                rescue=read.rescue,
+                timestamps=read.timestamps,
+            )
 
     def _store_url(self, own: str | None, key: str) -> str:
         url, key = (own, key) if own else (self.ownership.store or "", "ownership.store")
@@ -216,7 +229,7 @@ def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> P
     read.kept_for()
     read.ownership.settings()
     Positions.parse(read.source.starting_position, "source.starting_position")
-    _ = read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
+    _ = read.body_format, read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
     read.check_promises()
     return read
 

@@ -63,9 +63,11 @@ class OwnershipSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSection:
-    """`[transform]`: the schema of the JSON body, and what is done to each row."""
+    """`[transform]`: how bodies are read, and what is done to each row."""
 
     schema: str | None
+    format: str
+    avro_schema: str | None
     rescue: str | None
     timestamps: str
     sql: str | None
@@ -78,6 +80,8 @@ class TransformSection:
             raise ValueError("sql and python are both given: keep one")
         if self.rescue is not None and self.schema is None:
             raise ValueError("rescue keeps the fields that the schema does not know: give a schema")
+        if self.format != "json" and self.schema is None:
+            raise ValueError(f"format = {self.format!r} says how the columns of a schema are read: give a schema")
         if self.timestamps != "exact" and self.schema is None:
             raise ValueError("timestamps is about the times in bodies that a schema reads: give a schema")
 

@@ -95,7 +95,7 @@ OPEN = (
     'schema="order_id STRING, amount BIGINT, version BIGINT", state="order_id STRING, total BIGINT"'
 )
 SPARK = """
-from leasehold.spark import EntityTable, MicroBatches, RowRules, open_session, read_json
+from leasehold.spark import EntityTable, MicroBatches, RowRules, open_session, read_bodies
 spark = open_session("flights")
 """
 LOOP = """
@@ -317,6 +317,7 @@ PROGRAMS = (
     Program("stores.md", "azblob://shopstate/fleet"),
     Program("stores.md", 'open_lease_store("memory://docs")'),
     Program("table.md", "BodyReader("),
+    Program("reference/formats.md", "BodyReader("),
     Program(
         "testkit/README.md",
         "LeaseStoreContract",

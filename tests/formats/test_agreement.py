@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.formats import BodyReader
+from leasehold.formats import BodyFormat, BodyReader
 from leasehold.formats.json_columns import ColumnReader
 
 
@@ -201,7 +201,7 @@ def check(reader: BodyReader, raw: list[bytes | None]) -> None:
 @pytest.mark.parametrize("examples", [15, pytest.param(3_000, marks=pytest.mark.soak)])
 @pytest.mark.timeout(3_000)
 def test_both_ways_agree(name: str, rescue: str | None, examples: int) -> None:
-    reader = BodyReader(SCHEMAS[name], rescue=rescue)
+    reader = BodyReader(SCHEMAS[name], BodyFormat(rescue=rescue))
 
     @settings(max_examples=examples, deadline=None)
     @given(st.lists(bodies(SCHEMAS[name]), min_size=1, max_size=6))
@@ -216,7 +216,7 @@ def test_both_ways_agree(name: str, rescue: str | None, examples: int) -> None:
 @pytest.mark.parametrize("examples", [15, pytest.param(3_000, marks=pytest.mark.soak)])
 @pytest.mark.timeout(3_000)
 def test_both_ways_cut_times_alike(name: str, examples: int) -> None:
-    reader = BodyReader(SCHEMAS[name], timestamps="truncate")
+    reader = BodyReader(SCHEMAS[name], BodyFormat(timestamps="truncate"))
 
     @settings(max_examples=examples, deadline=None)
     @given(st.lists(bodies(SCHEMAS[name]), min_size=1, max_size=6), st.sampled_from([1, 60]))
@@ -230,14 +230,12 @@ def test_times_that_are_cut_are_read_many_at_once() -> None:
     times = ["2026-02-03T04:05:06.1234567Z", "2026-02-03 04:05:06.123456789+01:00", "2026-02-03T04:05", "2026-02-03"]
     schema = pa.schema([("at", LEAVES["at"]), ("local", LEAVES["local"]), ("l", pa.list_(LEAVES["at"]))])
     raw = [f'{{"at":"{at}","local":"2026-02-03T04:05:06.1234567","l":["{at}",null]}}' for at in times * 1_000]
-    [(rows, columns)] = ColumnReader(schema, rescue=False, cut=True).read(
-        pa.array(raw), pa.array(range(len(raw)), pa.int32())
-    )
+    [(rows, columns)] = ColumnReader(schema, rescue=False, cut=True).read(pa.array(raw, pa.binary()))
     assert len(rows) == len(raw)
     first = datetime.fromisoformat("2026-02-03T04:05:06.123456Z")
     assert columns.column("at")[:2].to_pylist() == [first, first - timedelta(hours=1)]
     assert columns.column("local")[0].as_py() == first.replace(tzinfo=None)
-    check(BodyReader(schema, timestamps="truncate"), [one.encode() for one in raw])
+    check(BodyReader(schema, BodyFormat(timestamps="truncate")), [one.encode() for one in raw])
 
 
 @pytest.mark.more
@@ -247,7 +245,7 @@ def test_times_that_are_cut_are_read_many_at_once() -> None:
 @pytest.mark.timeout(3_000)
 def test_both_ways_agree_wherever_the_others_stand_in_the_way(name: str, rescue: str | None, examples: int) -> None:
     """Some hundred bodies, most of them good, so that those in the way are looked for in all ways there are."""
-    reader = BodyReader(SCHEMAS[name], rescue=rescue)
+    reader = BodyReader(SCHEMAS[name], BodyFormat(rescue=rescue))
     others = st.lists(bodies(SCHEMAS[name]), min_size=1, max_size=8)
 
     @settings(max_examples=examples, deadline=None)
@@ -307,7 +305,7 @@ def test_a_body_in_the_way_leaves_the_others_to_the_fast_way(others: list[tuple[
         assert good in clean
         raw[place * 97 + 5] = clean.replace(good, other)
     changed = {place for place, text in enumerate(raw) if text != clean}
-    read = reader.read(pa.array(raw), pa.array(range(len(raw)), pa.int32()))
+    read = reader.read(pa.array(raw, pa.binary()))
     done = [row for rows, _ in read for row in rows.to_pylist()]
     assert len(done) == len(set(done))
     assert changed.isdisjoint(done)

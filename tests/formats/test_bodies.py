@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from leasehold.errors import ConfigError, UsageError
-from leasehold.formats import BodyReader
+from leasehold.formats import BodyFormat, BodyReader
 
 
 @pytest.fixture(autouse=True, scope="module", params=["as columns", "one by one"])
@@ -254,7 +254,7 @@ CUT = [
 def test_times_are_cut_to_microseconds_where_that_is_asked_for(
     type_: pa.DataType, text: str, expected: object, many: int
 ) -> None:
-    reader = pickle.loads(pickle.dumps(BodyReader(pa.schema([("v", type_)]), timestamps="truncate")))  # noqa: S301  our own
+    reader = pickle.loads(pickle.dumps(BodyReader(pa.schema([("v", type_)]), BodyFormat(timestamps="truncate"))))  # noqa: S301  our own
     read = reader.read(pa.array([f'{{"v":{text}}}'] * many))
     if isinstance(expected, str):
         assert read.reasons is not None
@@ -266,7 +266,7 @@ def test_times_are_cut_to_microseconds_where_that_is_asked_for(
 
 def test_other_words_for_timestamps_are_refused() -> None:
     with pytest.raises(ConfigError, match="exact or truncate"):
-        BodyReader(pa.schema([("v", AT)]), timestamps="round")
+        BodyReader(pa.schema([("v", AT)]), BodyFormat(timestamps="round"))
 
 
 @pytest.mark.more(but=50)
@@ -353,7 +353,7 @@ def test_a_hostile_body_of_megabytes_takes_no_longer_than_its_bytes(body: bytes)
     fields = [("s", pa.string()), ("d", pa.decimal128(38, 10)), ("at", AT), ("n", pa.int8()), ("f", pa.float32())]
     for schema in (pa.schema(fields), pa.schema([("d", pa.float64())]), pa.schema([("d", pa.int64())])):
         for rescue in (None, "rest"):
-            read = BodyReader(schema, rescue=rescue).read(pa.array([body, body]))
+            read = BodyReader(schema, BodyFormat(rescue=rescue)).read(pa.array([body, body]))
             assert read.columns.num_rows == 2
 
 
@@ -373,11 +373,11 @@ def test_rescue_keeps_what_the_schema_does_not_know() -> None:
     for fields in (schema, pa.schema(list(schema)[:3])):
         raw = [body.encode() for body, _ in RESCUED if len(fields) == 4 or '"m"' not in body]
         kept = [rest for body, rest in RESCUED if len(fields) == 4 or '"m"' not in body]
-        read = BodyReader(fields, rescue="rest").read(pa.array(raw))
+        read = BodyReader(fields, BodyFormat(rescue="rest")).read(pa.array(raw))
         assert read.reasons is None
         assert read.columns.schema.names == [*fields.names, "rest"]
         assert read.columns.column("rest").to_pylist() == kept
-    only = BodyReader(pa.schema([]), rescue="all").read(
+    only = BodyReader(pa.schema([]), BodyFormat(rescue="all")).read(
         pa.array([b'{"a":1,"a":2}', b'{"a": {"b":1, "b":2E+05}}', b"{}"])
     )
     assert only.columns.column("all").to_pylist() == [None, '{"a":{"b":1,"b":2E+05}}', None]
@@ -401,7 +401,7 @@ def test_rescue_keeps_what_the_schema_does_not_know() -> None:
 )
 def test_a_schema_that_cannot_be_read_is_refused(schema: list[Any], rescue: str | None, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        BodyReader(pa.schema(schema), rescue=rescue)
+        BodyReader(pa.schema(schema), BodyFormat(rescue=rescue))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from leasehold.formats import BodyFormat
 from leasehold.handlers import Bodies, EntityHandler, Failures, HandledTable, Spread, Writes
 from leasehold.runtime import Runtime
 
@@ -20,7 +21,7 @@ def values(**flat: Any) -> dict[str, Any]:
     spread, runtime = taken("sequence_by", "late", "exclusive"), taken("clock", "rng", "base")
     return {
         **flat,
-        "schema": Bodies(flat["schema"], **read) if read else flat["schema"],
+        "schema": Bodies(flat["schema"], BodyFormat(**read)) if read else flat["schema"],
         "state": Writes(flat["state"], **written) if written else flat["state"],
         "failures": Failures(**failures),
         "spread": Spread(**spread) if flat.get("spread") else None,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
+
+from fastavro import schemaless_writer
 
 from leasehold import Event
 from leasehold.hubs.log import LogHub
@@ -68,10 +73,64 @@ def bodies(rng: Random, count: int) -> list[bytes]:
     return made
 
 
-def send(hub: LogHub, sent: Sequence[bytes]) -> None:
+AVRO = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "delay", "type": ["null", "double"]},
+        {"name": "op", "type": ["null", {"type": "enum", "name": "Op", "symbols": ["u", "d", "D"]}]},
+        {"name": "at", "type": ["null", "long"]},
+        {"name": "paid", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}]},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "seen", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+        {"name": "note", "type": ["null", "string"]},
+    ],
+}
+
+
+def write_avro(folder: Path, **changes: str) -> Path:
+    """The file for bodies in Avro, and their schema beside it."""
+    (folder / "flight.avsc").write_text(json.dumps(AVRO))
+    avro = 'rescue = "rest"\nformat = "avro"\navro_schema = "flight.avsc"'
+    return write(folder, **{"rescue": avro, **changes})
+
+
+def avro_bodies(rng: Random, count: int) -> list[bytes]:
+    """Bodies in Avro of some 20 entities: most fit, some delete, and some are broken or do not fit."""
+    made = []
+    for number in range(count):
+        value = {
+            "id": f"f{rng.randrange(20)}",
+            "delay": rng.choice([1.5, -3.0, None, 0.1, 1e300]),
+            "op": rng.choice(["u", "u", "u", "d", None, "D"]),
+            "at": rng.choice([number, None, 2**62]),
+            "paid": rng.choice([Decimal("12.50"), Decimal(3), None]),
+            "day": rng.choice([date(2026, 2, 3), None]),
+            "seen": rng.choice([1_700_000_000_123, None, 2**60 if rng.random() < 0.1 else None]),
+            "note": rng.choice([None, None, None, "by hand"]),
+        }
+        out = io.BytesIO()
+        schemaless_writer(out, AVRO, value)
+        body = out.getvalue()
+        made.append(rng.choice([b"", body[:-1], body + b"x", b"\x02\xff"]) if rng.random() < 0.1 else body)
+    return made
+
+
+def json_start(body: bytes) -> bytes:
+    """What a JSON body begins with: its entity."""
+    return body[:10]
+
+
+def avro_start(body: bytes) -> bytes:
+    """What a body in Avro begins with: the length of its entity, and that."""
+    return body[: body[0] // 2 + 1] if body else b""
+
+
+def send(hub: LogHub, sent: Sequence[bytes], start: Callable[[bytes], bytes] = json_start) -> None:
     """Each entity's events go to one partition; what has none goes anywhere."""
     for body in sent:
-        found = body[:10]
+        found = start(body)
         hub.send([Event(body)], partition=str(sum(found) % len(hub.partition_ids())))
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from leasehold.counts import Counts
 from leasehold.errors import ConfigError, SinkError, UsageError
+from leasehold.formats import BodyFormat
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers import Bodies
@@ -215,7 +216,7 @@ def test_a_field_of_a_body_that_the_schema_does_not_know_is_rescued(server: Serv
 
     made = QueueProcessor(
         url(server), f"sqlite:////{tmp_path}/leases.db", account, sink=f"sqlite:////{tmp_path}/table.db",
-        table="accounts", pipeline="accounts", schema=Bodies("account STRING", rescue="more"),
+        table="accounts", pipeline="accounts", schema=Bodies("account STRING", BodyFormat(rescue="more")),
         state="account STRING, more STRING",
     )  # fmt: skip
     server.send("orders", '{"account": "a", "size": 7}')
@@ -223,6 +224,26 @@ def test_a_field_of_a_body_that_the_schema_does_not_know_is_rescued(server: Serv
         until(lambda: server.count("orders") == 0, "an empty queue")
     with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
         assert connection.execute("SELECT * FROM accounts").fetchall() == [("a", '{"size":7}')]
+
+
+def test_a_message_in_avro_is_read_by_its_schema(server: ServiceBusServer, tmp_path: Path) -> None:
+    @entity(keys=["account"])
+    def account(state: object, event: EntityEvent) -> dict[str, Any]:
+        return {"size": event.row["size"]}
+
+    fields = [{"name": "size", "type": "int"}, {"name": "account", "type": "string"}]
+    avro = json.dumps({"type": "record", "name": "Account", "fields": fields})
+    made = QueueProcessor(
+        url(server), f"sqlite:////{tmp_path}/leases.db", account, sink=f"sqlite:////{tmp_path}/table.db",
+        table="accounts", pipeline="accounts", state="account STRING, size BIGINT",
+        schema=Bodies("account STRING, size BIGINT", BodyFormat(format="avro", avro_schema=avro)),
+    )  # fmt: skip
+    server.send("orders", b"\x0e\x02a", b"\x0e\x04a")
+    with running(made):
+        until(lambda: server.count("orders") == 0, "an empty queue")
+    with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+        assert connection.execute("SELECT * FROM accounts").fetchall() == [("a", 7)]
+    assert server.count("orders", dead=True) == 1
 
 
 def test_the_key_may_be_in_the_body_the_session_or_come_from_a_function() -> None:

@@ -12,7 +12,7 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.notices import Notices, TableApplied
 from leasehold.runtime import Runtime
-from leasehold.spark import EntityTable, MicroBatches, RowRules, read_json
+from leasehold.spark import EntityTable, MicroBatches, RowRules, read_bodies
 from leasehold.spark.session.versions import to_arrow
 from tests.spark.places import FENCE
 
@@ -45,7 +45,7 @@ def fill(spark: SparkSession, here: Path, url: str) -> None:
     sizes = []
     with MicroBatches(spark, hub.url, **given) as batches:
         for batch in batches:
-            numbers.apply(read_json(batch.events, "n INT").select("n", "reason", *FENCE), batch)
+            numbers.apply(read_bodies(batch.events, "n INT").select("n", "reason", *FENCE), batch)
             sizes.append(len(batch))
     print("said", sizes, numbers.totals.applied, numbers.totals.rejected)
 
@@ -63,7 +63,7 @@ def _fill_in_postgres(spark: SparkSession, hub: LogHub, url: str, given: dict[st
     numbers = EntityTable(url, "numbers", mode="append", pipeline="q", rules=rules)
     with MicroBatches(spark, hub.url, **given) as batches:
         for batch in batches:
-            numbers.apply(read_json(batch.events, "n INT").select("n", "reason", *FENCE), batch)
+            numbers.apply(read_bodies(batch.events, "n INT").select("n", "reason", *FENCE), batch)
     print("said", numbers.totals.applied, numbers.totals.rejected)
     numbers.close()
 

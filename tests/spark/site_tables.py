@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
-from leasehold.spark import EntityTable, MicroBatches, RowRules, open_session, read_json
+from leasehold.spark import EntityTable, MicroBatches, RowRules, open_session, read_bodies
 from tests.spark.conftest import SETTINGS
 from tests.spark.places import FENCE, QUICK
 from tests.spark.programs import FAST
@@ -80,7 +80,7 @@ def by_query(
     options = {"hub": f"log:///{folder}/hub.db", "store": f"sqlite:///{to}/query-stores.db", **FAST}
     options |= {"maxEventsPerTrigger": "700", **table.stream_options()}
     events = spark.readStream.format("leasehold").options(**options).load()
-    rows = transform(read_json(events, schema, reason="why").selectExpr(*ROWS, *FENCE, "body", "why"))
+    rows = transform(read_bodies(events, schema, reason="why").selectExpr(*ROWS, *FENCE, "body", "why"))
     writer = rows.writeStream.foreachBatch(table.apply_query_batch).option("checkpointLocation", f"{to}/scratch")
     writer.trigger(availableNow=True).start().awaitTermination()
     table.close()

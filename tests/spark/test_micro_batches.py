@@ -18,7 +18,7 @@ from leasehold.errors import ConfigError, DataLoss, EventsMissing, StaleBatch, S
 from leasehold.model import Event
 from leasehold.notices import BatchDone, TableApplied
 from leasehold.ownership import PartitionManager
-from leasehold.spark import EntityTable, MicroBatch, MicroBatches, RowRules, Writing, read_json
+from leasehold.spark import EntityTable, MicroBatch, MicroBatches, RowRules, Writing, read_bodies
 from leasehold.spark.loop import feed
 from leasehold.stores.sqlite.store import SqliteStore
 from tests.spark.places import FENCE, Place, each, plain
@@ -462,7 +462,7 @@ def test_bodies_read_by_the_program_itself_and_rejected_by_their_reason(place: P
     table = place.table(rules=RowRules(reject_by="reason"))
     with place.batches(schema=None) as batches:
         for batch in batches:
-            read = read_json(batch.events, "id STRING, n BIGINT").select("id", "n", "body", "reason", *FENCE)
+            read = read_bodies(batch.events, "id STRING, n BIGINT").select("id", "n", "body", "reason", *FENCE)
             result = table.apply(read, batch)
     assert (result.applied, result.rejected) == (6, 1)
     assert place.rows("SELECT partition, sequence_number, body FROM events_rejected") == [("1", 3, b"oops")]

@@ -102,7 +102,7 @@ def test_a_cast_that_fails_ends_the_query_with_what_to_do(program: Program, capl
     with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
         program.start(program.rows(program.events(table)), table.apply_query_batch).awaitTermination()
     assert "rows of batch 0 cannot be computed" in caplog.text
-    assert "try_cast, leasehold.spark.read_json), reject them with reject_by, or let `leasehold run`" in caplog.text
+    assert "try_cast, leasehold.spark.read_bodies), reject them with reject_by, or let `leasehold run`" in caplog.text
     assert table.row_count() == 0
     # So guarded, the same batch goes through, and the event is told.
     guarded = program.table(rules=RowRules(reject_by="CASE WHEN n IS NULL THEN 'no number' END"))

@@ -15,19 +15,20 @@ from leasehold.cli.app import app
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
-from tests.projected.flights import bodies, contents_of, send, write
+from tests.projected.flights import avro_bodies, avro_start, bodies, contents_of, json_start, send, write, write_avro
 from tests.spark.handled_runs import opened_as
 
 pytestmark = pytest.mark.more
 
 
-@pytest.mark.parametrize("order", ["delete_when", "sequence_by"])
+@pytest.mark.parametrize("order", ["delete_when", "sequence_by", "avro"])
 def test_the_same_rows_and_rejects_whoever_reads(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr(spark, "stop", lambda: None)
-    changes = {} if order == "delete_when" else {"delete_when": 'sequence_by = "at"'}
-    parts = [bodies(Random(order), 400), bodies(Random(f"{order} again"), 400)]
+    changes = {"delete_when": 'sequence_by = "at"'} if order == "sequence_by" else {}
+    made, start, make = (avro_bodies, avro_start, write_avro) if order == "avro" else (bodies, json_start, write)
+    parts = [made(Random(order), 400), made(Random(f"{order} again"), 400)]
     ways = {
         "plain": (plain, plain),
         "spark": (on_spark, on_spark),
@@ -38,9 +39,9 @@ def test_the_same_rows_and_rejects_whoever_reads(
     for name, way in ways.items():
         folder = tmp_path / name
         folder.mkdir()
-        hub, file = LogHub.create(folder / "hub.db", partitions=3), write(folder, **changes)
+        hub, file = LogHub.create(folder / "hub.db", partitions=3), make(folder, **changes)
         for part, run in zip(parts, way, strict=True):
-            send(hub, part)
+            send(hub, part, start)
             run(file, spark)
         found[name] = contents_of(folder)
     assert found["plain"][1]

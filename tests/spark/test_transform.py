@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from leasehold.errors import ConfigError, UsageError
+from leasehold.formats import BodyFormat
 from leasehold.pipeline_file import PipelineFile, read_pipeline_file
 from leasehold.spark.plan.batch_transform import BatchTransform
-from leasehold.spark.plan.bodies import read_json
+from leasehold.spark.plan.bodies import read_bodies
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import schema_of
 from leasehold.spark.plan.row_wise import check_row_wise, is_repeatable, used_columns
@@ -36,7 +37,7 @@ def events(spark: SparkSession, bodies: list[bytes | None]) -> DataFrame:
 
 
 def test_bodies_of_any_dataframe_are_read_or_say_why_not(spark: SparkSession) -> None:
-    read = read_json(events(spark, [body for body, _ in BODIES]), "id STRING, delay DOUBLE, n INT")
+    read = read_bodies(events(spark, [body for body, _ in BODIES]), "id STRING, delay DOUBLE, n INT")
     assert read.columns == ["id", "delay", "n", *COLUMNS, "reason"]
     for row in read.collect():
         body, expected = BODIES[row.sequenceNumber]
@@ -46,13 +47,13 @@ def test_bodies_of_any_dataframe_are_read_or_say_why_not(spark: SparkSession) ->
         else:
             assert ((row.id, row.delay, row.n), row.reason) == (expected, None), body
     with pytest.raises(ConfigError, match="schema = 'partition': these columns"):
-        read_json(events(spark, []), "Partition STRING")
+        read_bodies(events(spark, []), "Partition STRING")
 
 
 @pytest.mark.more
 def test_a_field_that_a_body_lacks_is_null_whatever_the_schema_says(spark: SparkSession) -> None:
     strict = "id STRING NOT NULL, s STRUCT<x: INT NOT NULL> NOT NULL"
-    read = read_json(events(spark, [b'{"id":"a","s":{"x":1}}', b'{"s":{}}', b"{}", b"nope"]), strict)
+    read = read_bodies(events(spark, [b'{"id":"a","s":{"x":1}}', b'{"s":{}}', b"{}", b"nope"]), strict)
     assert [tuple(row)[:2] for row in read.collect()] == [("a", (1,)), (None, (None,)), (None, None), (None, None)]
     assert read.where("id IS NULL").count() == 3
     assert [row.x for row in read.selectExpr("coalesce(s.x, -1) AS x").collect()] == [1, -1, -1, -1]
@@ -60,15 +61,17 @@ def test_a_field_that_a_body_lacks_is_null_whatever_the_schema_says(spark: Spark
 
 
 def test_fields_that_the_schema_does_not_know_may_be_kept(spark: SparkSession) -> None:
-    read = read_json(events(spark, [b'{"id":"a","new":{"x":1.0}}', b'{"id":"b"}']), "id STRING", rescue="rest")
+    read = read_bodies(
+        events(spark, [b'{"id":"a","new":{"x":1.0}}', b'{"id":"b"}']), "id STRING", BodyFormat(rescue="rest")
+    )
     assert [(row.id, row.rest) for row in read.collect()] == [("a", '{"new":{"x":1.0}}'), ("b", None)]
 
 
 def test_times_may_be_cut_to_microseconds(spark: SparkSession, tmp_path: Path) -> None:
     fine = b'{"at":"2026-02-03T04:05:06.123456789Z"}'
-    (strict,) = read_json(events(spark, [fine]), "at TIMESTAMP").collect()
+    (strict,) = read_bodies(events(spark, [fine]), "at TIMESTAMP").collect()
     assert 'timestamps = "truncate"' in strict.reason
-    text = read_json(events(spark, [fine]), "at TIMESTAMP", timestamps="truncate").selectExpr(
+    text = read_bodies(events(spark, [fine]), "at TIMESTAMP", BodyFormat(timestamps="truncate")).selectExpr(
         "CAST(at AS STRING) AS at"
     )
     assert [row["at"] for row in text.collect()] == ["2026-02-03 04:05:06.123456"]

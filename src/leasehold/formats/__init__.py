@@ -1,5 +1,6 @@
-"""Event bodies to rows by a schema, without Spark: `BodyReader` reads JSON into Arrow, and rejects with reasons."""
+"""Event bodies to rows by a schema, without Spark: `BodyReader` reads JSON or Avro, and rejects with reasons."""
 
+from leasehold.body_format import BodyFormat
 from leasehold.formats.bodies import BodyReader, ReadBodies
 
-__all__ = ["BodyReader", "ReadBodies"]
+__all__ = ["BodyFormat", "BodyReader", "ReadBodies"]

@@ -1,60 +1,51 @@
-"""Event bodies to columns by a schema: every body becomes a row, or is rejected with a reason.
+"""Event bodies to columns: every body becomes a row, or is rejected with a reason, whatever its format.
 
-Owns the order of work. A body is good if it is valid UTF-8 and exactly one JSON object whose fields fit the schema. A
-field that is missing or null is null, and names compare exactly. Whatever else a body is, it is rejected: no value
-is ever altered to make it fit, but timestamps where `timestamps` says so, and no body, however hostile, raises.
-docs/table.md has what each type takes.
+Owns the order of work, and the promises that all formats share: a field that is missing or null is null, and names
+compare exactly; no value is ever altered to make it fit, but times where `timestamps` says so; no body, however
+hostile, raises. docs/table.md has what each type takes.
 
-| type | takes |
-|---|---|
-| STRING | a string; a number, true, false, an object or an array as its JSON text, as written |
-| BOOLEAN | true, false |
-| TINYINT, SMALLINT, INT, BIGINT | a number without fraction and exponent, in the type's range: not 1.0 |
-| FLOAT, DOUBLE | a number, and the nearest one of the type is its value; not where that is infinite |
-| DECIMAL(p,s) | a number, or a string that is one, that it holds to the last digit |
-| DATE | 2026-02-03 |
-| TIMESTAMP | 2026-02-03T04:05:06.000007Z, with Z, an offset (+01:00, +0100, +01) or none (UTC); seconds since 1970 |
-| TIMESTAMP_NTZ | the same without a zone; no numbers |
-| BINARY | base64 as RFC 4648 has it, padded |
-| ARRAY, STRUCT, MAP | an array, an object, an object |
-
-`json_columns` reads most bodies, many at once; `json_rows` reads the rest, one at a time, and has the reasons. It reads
-a few bodies sooner than the other has begun, with the same outcome.
+Each format has a reader that reads one body at a time, and is the definition: of which bodies are good, of their values
+and of every reason. It may have another that reads many at once, and vouches for what it is sure of: the others go one
+by one, as a few bodies do, which costs less than it takes the other to begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types
 
-from leasehold.errors import ConfigError, UsageError
+from leasehold.body_format import AVRO, TRUNCATE, BodyFormat
+from leasehold.formats.avro.columns import avro_columns
+from leasehold.formats.avro.rows import AvroRows
+from leasehold.formats.avro.schemas import read_schema
 from leasehold.formats.json_columns import ColumnReader
-from leasehold.formats.json_rows import DEPTH, RowReader
-
-EXACT, TRUNCATE = "exact", "truncate"
-"""What `timestamps` may be."""
+from leasehold.formats.json_rows import RowReader
+from leasehold.formats.shapes import check_columns, nullable
 
 _ROWS = 16_384  # bodies that are read at once
 _FEW = 50
 """Up to this many bodies are read sooner one at a time: 3 us each, beside 210 to 380 for the first of many at once."""
 
-_LEAVES = (
-    types.is_string,
-    types.is_binary,
-    types.is_boolean,
-    types.is_int8,
-    types.is_int16,
-    types.is_int32,
-    types.is_int64,
-    types.is_float32,
-    types.is_float64,
-    types.is_date32,
-)
+Row = tuple[Sequence[Any], str | None, str | None]
+"""The values of the columns, what the rescue column keeps, and the reason if the body is rejected."""
+Vouched = tuple[pa.Array, pa.RecordBatch]
+"""Rows, and which of the bodies they are."""
+
+
+class ReadsOne(Protocol):
+    """Reads one body."""
+
+    def read(self, body: bytes | None) -> Row: ...
+
+
+class ReadsMany(Protocol):
+    """Reads many bodies at once, of which it may leave out any."""
+
+    def read(self, bodies: pa.Array) -> list[Vouched]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +61,29 @@ class ReadBodies:
 
 
 class BodyReader:
-    """Reads JSON bodies into the columns of `schema`, the Arrow form of a Spark schema. May be pickled.
+    """Reads bodies into the columns of `schema`, the Arrow form of a Spark schema.
 
-    With `rescue`, the name of one more column, of strings, the fields that the schema does not know are kept there,
-    at any depth, as one JSON object, numbers as they are written; null if there are none. Without it they are
-    dropped. Every field may be null, whatever the schema says. A time that is finer than a microsecond, with seven or
-    nine digits of a second, is a reason to reject the body; with `timestamps="truncate"` the digits beyond the sixth
-    are cut off. Raises `UsageError` if the schema cannot be read from JSON, `ConfigError` for other `timestamps`.
+    `how` says in which format they are; default: JSON. Every field may be null, whatever the schema says. A reader may
+    be pickled, and used by several threads. Raises
+    `UsageError` if no body can be read by the schema, `ConfigError` for an `avro_schema` that is not one.
     """
 
-    def __init__(self, schema: pa.Schema, *, rescue: str | None = None, timestamps: str = EXACT) -> None:
-        _check(schema, rescue)
-        if timestamps not in (EXACT, TRUNCATE):
-            raise ConfigError("timestamps", timestamps, f"{EXACT} or {TRUNCATE}", "Leave it out to reject finer times")
-        self._given = (schema, rescue, timestamps)
-        kept, cut = rescue is not None, timestamps == TRUNCATE
-        self._rows = RowReader(schema, rescue=kept, cut=cut)
-        nullable = pa.schema([_nullable(field) for field in schema])
-        self._columns = ColumnReader(nullable, rescue=kept, cut=cut)
-        self.schema: pa.Schema = nullable if rescue is None else nullable.append(pa.field(rescue, pa.string()))
+    def __init__(self, schema: pa.Schema, how: BodyFormat | None = None) -> None:
+        how = how or BodyFormat()
+        check_columns(schema, how.rescue)
+        self._given = (schema, how)
+        plain = pa.schema([nullable(field) for field in schema])
+        self._one, self._many = _parts(plain, how)
+        self.schema: pa.Schema = plain if how.rescue is None else plain.append(pa.field(how.rescue, pa.string()))
         """Of what `read` returns: the schema given, all of it nullable, and the rescue column."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reader, self._given
+        return BodyReader, self._given
 
     def only(self, names: Sequence[str]) -> BodyReader:
         """The reader of these columns alone."""
-        schema, _, timestamps = self._given
-        return BodyReader(pa.schema([schema.field(name) for name in names]), timestamps=timestamps)
+        schema, how = self._given
+        return BodyReader(pa.schema([schema.field(name) for name in names]), how.without_rescue())
 
     def read(self, bodies: pa.Array | pa.ChunkedArray) -> ReadBodies:
         """Read these bodies, of any binary or string type; a null is an event without a body."""
@@ -117,11 +103,10 @@ class BodyReader:
 
     def _part(self, bodies: pa.Array) -> ReadBodies:
         bodies = bodies.cast(pa.binary())
-        if len(bodies) <= _FEW:
+        if self._many is None or len(bodies) <= _FEW:
             columns, reasons = self._one_by_one(bodies)
             return ReadBodies(columns, None if reasons.null_count == len(reasons) else reasons)
-        texts, rows = _texts(bodies)
-        read = [(at, self._with_rescue(columns)) for at, columns in self._columns.read(texts, rows)]
+        read = [(at, self._with_rescue(columns)) for at, columns in self._many.read(bodies)]
         if len(read) == 1 and len(read[0][0]) == len(bodies):
             return ReadBodies(read[0][1], None)
         rest = _others([at for at, _ in read], len(bodies))
@@ -136,44 +121,30 @@ class BodyReader:
         return ReadBodies(merged, said)
 
     def _one_by_one(self, bodies: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        read = [self._rows.read(body) for body in bodies.to_pylist()]
+        schema, how = self._given
+        read = [self._one.read(body) for body in bodies.to_pylist()]
         values: Iterable[tuple[Any, ...]] = zip(*(row for row, _, _ in read), strict=True)
-        columns = list(values) or [()] * len(self._given[0])
-        if self._given[1] is not None:
+        columns = list(values) or [()] * len(schema)
+        if how.rescue is not None:
             columns.append(tuple(unknown for _, unknown, _ in read))
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
         reasons = pa.array([reason for _, _, reason in read], pa.string())
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), reasons
 
     def _with_rescue(self, columns: pa.RecordBatch) -> pa.RecordBatch:
-        if self._given[1] is None:
+        if self._given[1].rescue is None:
             return columns
         return pa.RecordBatch.from_arrays([*columns.columns, pa.nulls(len(columns), pa.string())], schema=self.schema)
 
 
-def _reader(schema: pa.Schema, rescue: str | None, timestamps: str) -> BodyReader:
-    return BodyReader(schema, rescue=rescue, timestamps=timestamps)
-
-
-def _texts(bodies: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Those bodies that are text, and which rows they are."""
-    rows = pa.array(range(len(bodies)), pa.int32())
-    if bodies.null_count:
-        rows = rows.filter(bodies.is_valid())
-        bodies = bodies.drop_null()
-    try:
-        return bodies.cast(pa.string()), rows
-    except pa.ArrowInvalid:
-        is_text = pa.array([_is_text(body) for body in bodies.to_pylist()], pa.bool_())
-        return bodies.filter(is_text).cast(pa.string()), rows.filter(is_text)
-
-
-def _is_text(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _parts(schema: pa.Schema, how: BodyFormat) -> tuple[ReadsOne, ReadsMany | None]:
+    """What reads one body of this format, and what reads many, if there is any."""
+    rescue, cut = how.rescue is not None, how.timestamps == TRUNCATE
+    if how.format == AVRO:
+        assert how.avro_schema is not None
+        writer = read_schema(how.avro_schema)
+        return AvroRows(schema, writer, rescue=rescue, cut=cut), avro_columns(schema, writer, rescue=rescue)
+    return RowReader(schema, rescue=rescue, cut=cut), ColumnReader(schema, rescue=rescue, cut=cut)
 
 
 def _others(read: list[pa.Array], count: int) -> list[int]:
@@ -186,61 +157,3 @@ def _others(read: list[pa.Array], count: int) -> list[int]:
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-
-def _check(schema: pa.Schema, rescue: str | None) -> None:
-    """Refuse a schema that no JSON object can be read by."""
-    names = [*schema.names, *([] if rescue is None else [rescue])]
-    if not names:
-        raise UsageError("the schema of the bodies has no columns. Name those that you need, or read no body")
-    _check_names("", names)
-    for field in schema:
-        _check_type(field.name, field.type, 1)
-
-
-def _check_names(path: str, names: list[str]) -> None:
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        where = f"the field {path}" if path else "the schema of the bodies, with the rescue column,"
-        raise UsageError(f"{where} has these names twice: {', '.join(doubled)}. Rename them")
-
-
-def _check_type(path: str, type_: pa.DataType, depth: int) -> None:
-    if depth >= DEPTH:
-        raise UsageError(f"the schema of the bodies is nested {DEPTH} deep or more. No body is read that deep")
-    if types.is_struct(type_):
-        _check_names(path, [field.name for field in type_])
-        for field in type_:
-            _check_type(f"{path}.{field.name}", field.type, depth + 1)
-    elif types.is_list(type_):
-        _check_type(path, type_.value_type, depth + 1)
-    elif types.is_map(type_) and types.is_string(type_.key_type):
-        _check_type(path, type_.item_type, depth + 1)
-    elif not _is_leaf(type_):
-        raise UsageError(
-            f"the field {path} is of type {type_}, which no JSON value is read as. Take one of Spark's types in "
-            "Arrow's form: string, binary, bool, int8 to int64, float, double, decimal128, date32, timestamp[us] with "
-            "the zone UTC or without one, list, struct, or a map with strings for keys"
-        )
-
-
-def _is_leaf(type_: pa.DataType) -> bool:
-    if types.is_timestamp(type_):
-        return bool(type_.unit == "us" and type_.tz in (None, "UTC"))
-    if types.is_decimal128(type_):
-        return bool(0 <= type_.scale <= type_.precision)
-    return any(test(type_) for test in _LEAVES)
-
-
-def _nullable(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _all_nullable(field.type), metadata=field.metadata)
-
-
-def _all_nullable(type_: pa.DataType) -> pa.DataType:
-    if types.is_struct(type_):
-        return pa.struct([_nullable(field) for field in type_])
-    if types.is_list(type_):
-        return pa.list_(_nullable(type_.value_field))
-    if types.is_map(type_):
-        return pa.map_(type_.key_type, _nullable(type_.item_field))
-    return type_

@@ -31,7 +31,8 @@ from pyarrow import json, types
 
 from leasehold.arrow_masks import true_places
 from leasehold.formats.json_column_types import holds, loosely_read_as, read_as, strict, unfit
-from leasehold.formats.json_rows import DEPTH, MARK, SPACE
+from leasehold.formats.json_rows import MARK, SPACE
+from leasehold.formats.shapes import DEPTH
 
 Read = tuple[pa.Array, pa.RecordBatch]
 """Rows, and which they are."""
@@ -107,11 +108,11 @@ class ColumnReader:
             self._strict = [strict(field.type, cut) for field in schema]
             self._decimals = any(holds(types.is_decimal, field.type) for field in schema)
 
-    def read(self, bodies: pa.Array, rows: pa.Array) -> list[Read]:
-        """What is surely good among `bodies`, which are strings without nulls, with the `rows` that it is of."""
+    def read(self, bodies: pa.Array) -> list[Read]:
+        """What is surely good among `bodies`, which are binary."""
         if not self.reads:
             return []
-        bodies, rows = _objects(bodies, rows)
+        bodies, rows = _objects(*_texts(bodies))
         if self._decimals:
             bodies, rows = _without(pc.match_substring_regex(bodies, _LONG_NUMBER), bodies, rows)
         work = _Work(len(bodies), closed=True)
@@ -226,6 +227,27 @@ class ColumnReader:
 
 def _is_beyond_arrow(type_: pa.DataType) -> bool:
     return bool(types.is_map(type_) or (types.is_struct(type_) and not type_.num_fields))
+
+
+def _texts(bodies: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Those bodies that are text, and which rows they are."""
+    rows = pa.array(range(len(bodies)), pa.int32())
+    if bodies.null_count:
+        rows = rows.filter(bodies.is_valid())
+        bodies = bodies.drop_null()
+    try:
+        return bodies.cast(pa.string()), rows
+    except pa.ArrowInvalid:
+        is_text = pa.array([_is_text(body) for body in bodies.to_pylist()], pa.bool_())
+        return bodies.filter(is_text).cast(pa.string()), rows.filter(is_text)
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _objects(bodies: pa.Array, rows: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -24,9 +24,7 @@ from pyarrow import types
 
 from leasehold.formats.json_values import AsWritten, Convert, Real, Verbatim, Whole, converter, misfit
 from leasehold.formats.misfits import MORE_THAN_ONE, NO_BODY, NOT_AN_OBJECT, NOT_UTF8, Misfit, shown
-
-DEPTH = 200
-"""How many objects and arrays may be open at one place of a body."""
+from leasehold.formats.shapes import DEPTH
 
 SPACE = " \t\n\r"
 """What may stand around a JSON value."""

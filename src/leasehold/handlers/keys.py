@@ -22,7 +22,7 @@ def key_reader(file: PipelineFile) -> Callable[[Sequence[bytes]], list[Key]]:
     state, keys = read_columns(file.sink.state or "", field), tuple(file.sink.keys)
     if missing := [key for key in keys if key not in state.names]:
         raise ConfigError(field, file.sink.state, f"the key {missing[0]} is not in it", "Add it")
-    reader = BodyReader(pa.schema([state.field(key) for key in keys]), timestamps=file.transform.timestamps)
+    reader = BodyReader(pa.schema([state.field(key) for key in keys]), file.body_format.without_rescue())
 
     def read(bodies: Sequence[bytes]) -> list[Key]:
         found = reader.read(pa.array(bodies, pa.binary())).columns.to_pylist()

@@ -52,12 +52,11 @@ def made_of(
     """
     handler, schema, state = _checked(file, on_spark=on_spark)
     sink = file.sink
-    read = file.transform
     with naming(f"{file.path}: sink."):
         given = {
             "table": sink.table,
             "pipeline": file.name,
-            "schema": None if schema is None else Bodies(schema, rescue=read.rescue, timestamps=read.timestamps),
+            "schema": None if schema is None else Bodies(schema, file.body_format),
             "state": Writes(
                 state, related=sink.related, outbox=file.outbox_url, schema_evolution=sink.schema_evolution
             ),
@@ -167,7 +166,7 @@ def _check_keys(file: PipelineFile, *, on_spark: bool) -> None:
         raise ConfigError(
             "transform.schema",
             None,
-            "a handler is given the fields of the JSON body",
+            "a handler is given the fields of the body",
             'Name them: schema = "order_id STRING, amount DECIMAL(12,2)"',
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from leasehold.body_format import BodyFormat
 from leasehold.config import default_where_none
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
@@ -19,26 +20,22 @@ from leasehold.stores import LeaseStore
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """How the JSON bodies of events, or of messages, are read.
+    """How the bodies of events, or of messages, are read.
 
-    schema      their columns, as `order_id STRING, amount DECIMAL(12,2)`; read by the strict rules: a body that does
-                not fit is rejected
-    rescue      one more field of `event.row`, with the fields of a body that `schema` does not know, as JSON text;
-                default: these are left out
-    timestamps  "truncate": times in bodies that are finer than a microsecond are cut; default: `exact`, rejected
+    schema  their columns, as `order_id STRING, amount DECIMAL(12,2)`; read by the strict rules: a body that does not
+            fit is rejected
+    how     their format; `rescue` there is one more field of `event.row`. Default: JSON
     """
 
     schema: str
-    _: KW_ONLY
-    rescue: str | None = None
-    timestamps: str = "exact"
+    how: BodyFormat = field(default_factory=BodyFormat)
 
     def __post_init__(self) -> None:
         default_where_none(self)
 
     def reader(self) -> BodyReader:
-        """What reads them. Raises `ConfigError`."""
-        return BodyReader(read_columns(self.schema, "schema"), rescue=self.rescue, timestamps=self.timestamps)
+        """What reads them. Raises `ConfigError`, `MissingDependency`."""
+        return BodyReader(read_columns(self.schema, "schema"), self.how)
 
 
 @dataclass(frozen=True, slots=True)

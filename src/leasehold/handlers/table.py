@@ -79,7 +79,7 @@ class HandledTable(TriesParked):
     url             of the sink: `sqlite:///PATH` or `postgresql://…`
     table           the table's name, in Postgres also `schema.name`; `<table>_rejected` has what was rejected
     pipeline        the pipeline that the table belongs to
-    schema          the columns of an event's JSON body, as `order_id STRING, amount DECIMAL(12,2)`, or `Bodies(…)`,
+    schema          the columns of an event's body, as `order_id STRING, amount DECIMAL(12,2)`, or `Bodies(…)`,
                     which says more of how it is read. None: a subclass tells what reads bodies before the first event
     state           the table's columns, in the same way, or `Writes(…)`, which says what else the handler writes
     consumer_group  the watermarks are kept for this reader of the hub

@@ -48,7 +48,7 @@ def source_of(file: PipelineFile) -> RowSource:
     bodies = None
     if read.schema is not None:
         columns = read_columns(read.schema, "transform.schema")
-        bodies = BodyReader(columns, rescue=read.rescue, timestamps=read.timestamps)
+        bodies = BodyReader(columns, file.body_format)
     return RowSource(
         bodies=bodies,
         sql=read.sql,

@@ -47,7 +47,7 @@ class OwnedEvents(ReadPlace, Protocol):
 class RowSource:
     """What rows are made of, as a pipeline file says it; see there.
 
-    bodies          what reads the JSON bodies; None: events have the columns of their source alone
+    bodies          what reads the bodies; None: events have the columns of their source alone
     sql             the projection; None: all columns of the events
     sequence_by, delete_when, deduplicate_by  a column each, or `column = literal`, over the rows; the last over the
                     events

@@ -144,7 +144,9 @@ SETTINGS = (
     _program("events_per_task", COUNT, 50_000, "events that make one more task worth while. A task costs some tenth of a second beside its work: on few cores 100,000 and more read faster. The loop spreads a batch over the cores as long as each task gets 10,000"),
     _program("batch_rows", COUNT, 10_000, "most rows of an Arrow batch in a task"),
     # Bodies, and what becomes of events
-    _bodies("schema", TEXT, None, "of the JSON bodies, as Spark DDL; their fields are columns beside the source's"),
+    _bodies("schema", TEXT, None, "the columns that bodies are read into, as Spark DDL, beside the source's"),
+    _bodies("format", choice("json", "avro"), "json", "of the bodies that `schema` reads: see [formats](formats.md). Avro takes `leasehold[avro]`"),
+    _bodies("avro_schema", TEXT, None, "with `format = \"avro\"`, the schema that bodies are written by: its JSON text, or the path of a file that has it, in a pipeline file from there"),
     _bodies("timestamps", choice("exact", "truncate"), "exact", "`truncate`: times in bodies that are finer than a microsecond are cut, not rejected"),
     _transform("rescue", TEXT, None, "name of a column for the fields that the schema does not know, as JSON"),
     _transform("sql", TEXT, None, "the transform: a SELECT from the view `events`"),

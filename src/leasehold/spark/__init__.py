@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from leasehold.spark.loop.batch import MicroBatch
     from leasehold.spark.loop.micro_batches import MicroBatches
     from leasehold.spark.pipeline import PipelineRun, Progress
-    from leasehold.spark.plan.bodies import read_json
+    from leasehold.spark.plan.bodies import read_bodies
     from leasehold.spark.session.endings import Terminated, end_quietly
     from leasehold.spark.session.opening import open_session
     from leasehold.spark.stream.foreach import for_each_batch
@@ -42,7 +42,7 @@ __all__ = [
     "end_quietly",
     "for_each_batch",
     "open_session",
-    "read_json",
+    "read_bodies",
     "read_pipeline_file",
     "register",
 ]
@@ -65,7 +65,7 @@ _HOMES = {
     "end_quietly": "leasehold.spark.session.endings",
     "for_each_batch": "leasehold.spark.stream.foreach",
     "open_session": "leasehold.spark.session.opening",
-    "read_json": "leasehold.spark.plan.bodies",
+    "read_bodies": "leasehold.spark.plan.bodies",
     "read_pipeline_file": "leasehold.pipeline_file",
     "register": "leasehold.spark.stream.registration",
 }

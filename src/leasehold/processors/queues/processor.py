@@ -92,7 +92,7 @@ class QueueProcessor:
     sink         URL of the sink that keeps states and what is done: `sqlite:///PATH` or `postgresql://…`
     table        the table's name, in Postgres also `schema.name`. One queue or several fill a table; a hub does not
     pipeline     the pipeline that the table belongs to
-    schema       the columns of a message's JSON body, as `order_id STRING, amount BIGINT`, or `Bodies(…)`, which says
+    schema       the columns of a message's body, as `order_id STRING, amount BIGINT`, or `Bodies(…)`, which says
                  more of how it is read
     state        the table's columns, in the same way as text; the handler's keys among them
     delivery     what names a message's entity, the leases of entities, and how messages are delivered; default:

@@ -63,7 +63,16 @@ def events_only(events: DataFrame) -> DataFrame:
 
 def read_raw(file: PipelineFile) -> PipelineFile:
     """The file with which events are read as they are: handlers' tasks read the bodies, as a plain process does."""
-    section = replace(file.transform, schema=None, rescue=None, timestamps="exact", sql=None, python=None)
+    section = replace(
+        file.transform,
+        schema=None,
+        format="json",
+        avro_schema=None,
+        rescue=None,
+        timestamps="exact",
+        sql=None,
+        python=None,
+    )
     return replace(file, transform=section)
 
 

@@ -149,7 +149,7 @@ class HandledOnSpark:
             raise ConfigError(
                 "schema",
                 None,
-                "a handler is given these columns, of the JSON body or of what a transform makes of events",
+                "a handler is given these columns, of the body or of what a transform makes of events",
                 'Name them: schema="order_id STRING, amount DECIMAL(12,2)"',
             )
         base = runtime.base or Path.cwd()

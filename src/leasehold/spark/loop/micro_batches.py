@@ -79,7 +79,7 @@ class MicroBatches:
     hub, store    URLs; `ownership_store` and `checkpoint_store` name two stores in place of one.
                   `checkpoint_store="none"`: nothing is remembered
     pipeline      what the events are for: a consumer group belongs to one pipeline
-    schema        of JSON bodies, as Spark writes it: then `batch.events` has its columns before the source's, and the
+    schema        of the bodies, as Spark writes it: then `batch.events` has its columns before the source's, and the
                   table that the batch is applied to sets aside what does not fit, with the reason
     table         the `EntityTable` or `HandledOnSpark` that the batches are applied to: asked where the stores have
                   lost a checkpoint, and before events count as lost that it holds. A `HandledOnSpark` has to be named:
@@ -117,7 +117,7 @@ class MicroBatches:
         if bodies is not None and is_connect(spark):
             raise UsageError(
                 "over Spark Connect tasks cannot set bodies aside: leave schema out, and read them with "
-                'leasehold.spark.read_json(batch.events, schema) and EntityTable(rules=RowRules(reject_by="reason"))'
+                'leasehold.spark.read_bodies(batch.events, schema) and EntityTable(rules=RowRules(reject_by="reason"))'
             )
         if self._settings.on_error == "reject" and is_connect(spark):
             raise ConfigError(
@@ -131,7 +131,7 @@ class MicroBatches:
             source.columns,
             source.batch_rows,
             reads_for(source),
-            None if bodies is None else body_reader(bodies, timestamps=self._settings.timestamps),
+            None if bodies is None else body_reader(bodies, self._settings.body_format),
             links=self._settings.trace_links,
         )
         fields = [] if bodies is None else list(bodies.fields)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from leasehold.body_format import EXACT, JSON, BodyFormat
 from leasehold.config import check_seconds
 from leasehold.settings.table import ARGUMENT, ARGUMENTS, OPTION, find
 from leasehold.spark.plan.options import READS, SourceOptions, settled
@@ -22,7 +23,9 @@ class LoopSettings:
     trigger_interval: float = 0.0
     stop_timeout: float = 20.0
     available_now: bool = False
-    timestamps: str = "exact"
+    format: str = JSON
+    avro_schema: str | None = None
+    timestamps: str = EXACT
     on_error: str = "stop"
     max_poison: int = 100
     trace_links: bool = False
@@ -30,6 +33,11 @@ class LoopSettings:
     def __post_init__(self) -> None:
         for name in ("trigger_interval", "stop_timeout"):
             check_seconds(name, getattr(self, name), or_zero=True)
+
+    @property
+    def body_format(self) -> BodyFormat:
+        """How bodies are read. Raises `ConfigError`."""
+        return BodyFormat(format=self.format, avro_schema=self.avro_schema, timestamps=self.timestamps)
 
 
 _OWN = {one.name for one in fields(LoopSettings)} - {"source"}

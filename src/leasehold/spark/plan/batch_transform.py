@@ -35,7 +35,7 @@ class BatchTransform:
         self._key = "transform"
         with naming(f"{file.path}: "):
             self._schema = None
-            self._rescue, self._timestamps = section.rescue, section.timestamps
+            self._how = file.body_format
             if section.schema is not None:
                 self._schema = body_schema(section.schema, COLUMNS, name="transform.schema", rescue=section.rescue)
             if section.sql is not None:
@@ -57,7 +57,7 @@ class BatchTransform:
         """What reads the bodies, in the tasks; None where the file gives no schema."""
         if self._schema is None:
             return None
-        return body_reader(self._schema, rescue=self._rescue, timestamps=self._timestamps)
+        return body_reader(self._schema, self._how)
 
     def read_schema(self, columns: tuple[str, ...], *, inline: bool) -> StructType:
         """What the tasks give: the schema's columns, then these of the source."""

@@ -1,7 +1,7 @@
-"""The strict JSON reader for DataFrames: bodies to columns, with the reason why a body is rejected.
+"""The strict reader for DataFrames: bodies to columns, with the reason why a body is rejected.
 
 Owns the way from a Spark schema to `leasehold.formats` and back. `MicroBatches(schema=…)` and pipeline files read
-bodies in the tasks that read the hub; `read_json` does the same to any DataFrame that has a body.
+bodies in the tasks that read the hub; `read_bodies` does the same to any DataFrame that has a body.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from leasehold.errors import ConfigError
-from leasehold.formats import BodyReader
+from leasehold.formats import BodyFormat, BodyReader
 from leasehold.spark.session.versions import arrow_schema, nullable, schema_from_ddl
 
 
@@ -81,24 +81,22 @@ def _count_without_zone(type_: DataType) -> int:
     return int(isinstance(type_, TimestampNTZType))
 
 
-def body_reader(schema: StructType, *, rescue: str | None = None, timestamps: str = "exact") -> BodyReader:
+def body_reader(schema: StructType, how: BodyFormat) -> BodyReader:
     """What reads bodies by a schema of `body_schema`, whose last column is the one for `rescue`."""
-    fields = schema.fields if rescue is None else schema.fields[:-1]
-    return BodyReader(arrow_schema(StructType(list(fields))), rescue=rescue, timestamps=timestamps)
+    fields = schema.fields if how.rescue is None else schema.fields[:-1]
+    return BodyReader(arrow_schema(StructType(list(fields))), how)
 
 
-def read_json(
-    df: DataFrame, schema: str, *, rescue: str | None = None, timestamps: str = "exact", reason: str = "reason"
-) -> DataFrame:
-    """Read the JSON in the column `body` of `df` as `schema`: its columns come before those of `df`.
+def read_bodies(df: DataFrame, schema: str, how: BodyFormat | None = None, *, reason: str = "reason") -> DataFrame:
+    """Read the column `body` of `df` as `schema`: its columns come before those of `df`.
 
-    A body that is not exactly one JSON object that fits the schema gives nulls, and says why in the column `reason`,
-    which is null where the body is good; a table with `RowRules(reject_by=reason)` sets such rows aside. Nothing is
-    altered to make it fit. With `rescue`, that column has the fields that the schema does not know, as JSON; with
-    `timestamps="truncate"`, times that are finer than a microsecond are cut. docs/table.md has what each type takes.
+    `how` is the format of the bodies; default: JSON. A body that does not fit the schema gives nulls, and says why in
+    the column `reason`, which is null where the body is good; a table with `RowRules(reject_by=reason)` sets such rows
+    aside. Nothing is altered to make it fit. docs/table.md has what each type takes.
     """
-    columns = body_schema(schema, [*df.columns, reason], rescue=rescue)
-    reader = body_reader(columns, rescue=rescue, timestamps=timestamps)
+    how = how or BodyFormat()
+    columns = body_schema(schema, [*df.columns, reason], rescue=how.rescue)
+    reader = body_reader(columns, how)
     place = df.columns.index("body")
     wider = StructType([*columns.fields, *df.schema.fields, StructField(reason, StringType())])
 

@@ -215,7 +215,7 @@ def say_what_cannot_be_computed(error: Exception, batch: int, before: int) -> No
     if failure.kind is FailureKind.COMPUTING and not told_since(before, _NOTICED):
         logger.error(
             "rows of batch %d cannot be computed: %s. Spark ends the query, and gives the same batch at each start. "
-            "Guard against such events in the transform (try_cast, leasehold.spark.read_json), reject them with "
+            "Guard against such events in the transform (try_cast, leasehold.spark.read_bodies), reject them with "
             "reject_by, or let `leasehold run` set them aside",
             batch,
             failure.message,

@@ -1,0 +1,235 @@
+"""Bodies in Avro to rows, one at a time: every rule of the reader, and every reason of a reject.
+
+Owns what a body must be: one value by the schema that wrote it, and nothing behind it. The header of a single object
+may stand before it: two bytes, and the fingerprint of the schema, as Avro's specification has it. Fields go to the
+columns of their names. One that no column takes is dropped, or kept as JSON text for the rescue column, unless it is
+null: null and missing are one. A column without a field is null.
+
+What reads a body is made once, of the schema and the columns: a function for each type (`decoding`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring as quoted
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from leasehold.formats.avro import decoding
+from leasehold.formats.avro.decoding import Build, CountedBody, Read
+from leasehold.formats.avro.schemas import AvroSchema, Node
+from leasehold.formats.avro.texts import json_text
+from leasehold.formats.avro.values import refusal, taken
+from leasehold.formats.misfits import NO_BODY, Misfit, type_name
+
+_RAW: dict[str, Read] = {
+    "null": decoding.read_null,
+    "boolean": decoding.read_boolean,
+    "int": decoding.read_int,
+    "long": decoding.read_long,
+    "float": decoding.read_float,
+    "double": decoding.read_double,
+    "bytes": decoding.read_bytes,
+    "string": decoding.read_string,
+}
+
+
+class AvroRows:
+    """Reads bodies that `writer` has written into the columns of `schema`."""
+
+    def __init__(self, schema: pa.Schema, writer: AvroSchema, *, rescue: bool, cut: bool) -> None:
+        self._nothing = [None] * len(schema)
+        self._counted = writer.counted
+        self._header = writer.header
+        self._read = _Values(cut).of_columns(writer.root, schema)
+        self._unknown = _Rescued().of(writer.root, pa.struct(list(schema))) if rescue else None
+
+    def read(self, body: bytes | None) -> tuple[Sequence[Any], str | None, str | None]:
+        """The values of the columns, what the rescue column keeps, and the reason if the body is rejected."""
+        if body is None:
+            return self._nothing, None, NO_BODY
+        start = len(self._header) if body.startswith(self._header) else 0
+        try:
+            row, end = self._read(CountedBody(body) if self._counted else body, start)
+            if end != len(body):
+                raise Misfit(f"has {len(body) - end} more bytes than a value of its schema")
+            unknown = self._unknown(CountedBody(body) if self._counted else body, start)[0] if self._unknown else None
+        except Misfit as error:
+            return self._nothing, None, error.reason
+        except IndexError:
+            return self._nothing, None, decoding.ended().reason
+        except RecursionError:
+            return self._nothing, None, "the body is nested too deep to be read"
+        return row, unknown, None
+
+
+class _Walk:
+    """Makes a `Read` of a type, each once: a type that holds itself is read by the function that is being made."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, Read] = {}
+
+    def once(self, key: Any, make: Callable[[], Read]) -> Read:
+        if key in self._made:
+            return self._made[key]
+        inner: list[Read] = []
+        self._made[key] = decoding.nested(lambda body, at: inner[0](body, at))
+        inner.append(make())
+        self._made[key] = inner[0]
+        return inner[0]
+
+
+class _Texts(_Walk):
+    """Reads values as JSON text, null as None; or reads over them, where `kept` is false."""
+
+    def __init__(self, *, kept: bool) -> None:
+        super().__init__()
+        self._kept = kept
+
+    def of(self, node: Node) -> Read:
+        if node.kind == "record":
+            return self.once(id(node), lambda: self._record(node))
+        if node.kind == "union":
+            return decoding.union([self.of(one) for one in node.branches])
+        if node.items is not None:
+            item, least = self.of(node.items), node.items.least
+            if node.kind == "array":
+                return decoding.array(item, least, self._made_by(_array_text))
+            return decoding.map_(item, least, _map_text) if self._kept else decoding.pairs(item, least, _nothing)
+        raw = _leaf(node)
+        return _then(raw, json_text(node)) if self._kept and node.kind != "null" else raw
+
+    def _record(self, node: Node) -> Read:
+        names = list(node.fields)
+        fields = [(name, self.of(one)) for name, one in node.fields.items()]
+        return decoding.record(fields, self._made_by(lambda texts: object_text(zip(names, texts, strict=True)) or "{}"))
+
+    def _made_by(self, text: Build) -> Build:
+        return text if self._kept else lambda values: None
+
+
+class _Values(_Walk):
+    """Reads values into columns."""
+
+    def __init__(self, cut: bool) -> None:
+        super().__init__()
+        self._cut = cut
+        self._over, self._text = _Texts(kept=False), _Texts(kept=True)
+
+    def of_columns(self, node: Node, schema: pa.Schema) -> Read:
+        """Reads the columns of a schema, as a list. Another type than a record is refused."""
+        row = pa.struct(list(schema))
+        if node.kind == "union":
+            return decoding.union([self.of_columns(one, schema) for one in node.branches])
+        if node.kind != "record":
+            return _then(self._over.of(node), refusal(node, "STRUCT"))
+        return self._record(node, row, _picked([_place(node, field.name) for field in row]))
+
+    def of(self, node: Node, type_: pa.DataType) -> Read:
+        if node.kind == "union":
+            return decoding.union([self.of(one, type_) for one in node.branches])
+        if node.kind == "null":
+            return decoding.read_null
+        if types.is_string(type_) and (node.items is not None or node.kind == "record"):
+            return self._text.of(node)
+        if node.kind == "record" and types.is_struct(type_):
+            names = [field.name for field in type_]
+            picked = _picked([_place(node, name) for name in names])
+            return self._record(node, type_, lambda values: dict(zip(names, picked(values), strict=True)))
+        if node.items is not None:
+            return self._of_items(node, node.items, type_)
+        if node.kind == "record":
+            return _then(self._over.of(node), refusal(node, type_name(type_)))
+        convert = taken(node, type_, cut=self._cut)
+        return _leaf(node) if convert is None else _then(_leaf(node), convert)
+
+    def _record(self, node: Node, type_: pa.DataType, build: Build) -> Read:
+        known = {field.name: field.type for field in type_}
+        fields = [
+            (name, self.of(one, known[name]) if name in known else self._over.of(one))
+            for name, one in node.fields.items()
+        ]
+        return decoding.record(fields, build)
+
+    def _of_items(self, node: Node, items: Node, type_: pa.DataType) -> Read:
+        if node.kind == "array" and types.is_list(type_):
+            return decoding.array(self.of(items, type_.value_type), items.least, list)
+        if node.kind == "map" and types.is_map(type_):
+            return decoding.map_(self.of(items, type_.item_type), items.least, list)
+        return _then(self._over.of(node), refusal(node, type_name(type_)))
+
+
+class _Rescued:
+    """Reads what no column takes of a value, as JSON text; None if there is nothing."""
+
+    def __init__(self) -> None:
+        self._over, self._text = _Texts(kept=False), _Texts(kept=True)
+
+    def of(self, node: Node, type_: pa.DataType) -> Read:
+        if node.kind == "union":
+            return decoding.union([self.of(one, type_) for one in node.branches])
+        if node.kind == "record" and types.is_struct(type_):
+            return self._record(node, {field.name: field.type for field in type_})
+        if node.kind == "array" and types.is_list(type_):
+            assert node.items is not None
+            return decoding.array(self.of(node.items, type_.value_type), node.items.least, _rescued_items)
+        if node.kind == "map" and types.is_map(type_):
+            assert node.items is not None
+            return decoding.map_(self.of(node.items, type_.item_type), node.items.least, object_text)
+        return _then(self._over.of(node), _nothing)
+
+    def _record(self, node: Node, columns: dict[str, pa.DataType]) -> Read:
+        fields = [
+            (name, self.of(one, columns[name]) if name in columns else self._text.of(one))
+            for name, one in node.fields.items()
+        ]
+        names = list(node.fields)
+        return decoding.record(fields, lambda texts: object_text(zip(names, texts, strict=True)))
+
+
+def _leaf(node: Node) -> Read:
+    """Reads a value of a type that holds no others: its number, its text or its bytes."""
+    if node.kind == "enum":
+        return decoding.enum(node.symbols)
+    return decoding.fixed(node.size) if node.kind == "fixed" else _RAW[node.kind]
+
+
+def _then(read: Read, convert: Callable[[Any], Any]) -> Read:
+    def converted(body: bytes, at: int) -> tuple[Any, int]:
+        value, at = read(body, at)
+        return convert(value), at
+
+    return converted
+
+
+def _nothing(value: Any) -> None:
+    """Nothing is left over of a value that a column has."""
+
+
+def _place(node: Node, name: str) -> int | None:
+    """Which of the fields has this name."""
+    return list(node.fields).index(name) if name in node.fields else None
+
+
+def _picked(places: Sequence[int | None]) -> Build:
+    return lambda values: [None if place is None else values[place] for place in places]
+
+
+def object_text(members: Any) -> str | None:
+    """These names and texts as a JSON object, without those that are None; None if there are no others."""
+    kept = [f"{quoted(name)}:{text}" for name, text in members if text is not None]
+    return f"{{{','.join(kept)}}}" if kept else None
+
+
+def _map_text(members: list[tuple[str, str | None]]) -> str:
+    return f"{{{','.join([quoted(name) + ':' + (text or 'null') for name, text in members])}}}"
+
+
+def _array_text(items: list[str | None]) -> str:
+    return f"[{','.join([item or 'null' for item in items])}]"
+
+
+def _rescued_items(items: list[str | None]) -> str | None:
+    return _array_text(items) if any(items) else None
