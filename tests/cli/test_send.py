@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import io
 import json
 import re
 from decimal import Decimal
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from fastavro import schemaless_reader
 
 from leasehold.cli.app import app
 from leasehold.cli.rows.csv_file import TextKind, kind_of
@@ -445,3 +447,76 @@ def test_people_get_a_table(tmp_path: Path) -> None:
     assert header.split() == ["File", "Events"]
     assert row.split() == [file, "1"]
     assert summary.startswith("sent 1 event to log:///")
+
+
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "delay", "type": ["null", "float"]},
+        {"name": "fare", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "legs", "type": {"type": "map", "values": {"type": "array", "items": "int"}}},
+    ],
+}
+
+
+def in_avro(folder: Path, *lines: dict[str, Any], **fields: Any) -> Result:
+    """What sending these lines by the schema says; `fields` are types in place of some of its own."""
+    schema = {**AVRO, "fields": [{**one, "type": fields.get(one["name"], one["type"])} for one in AVRO["fields"]]}
+    path = write(folder / "flight.avsc", json.dumps(schema))
+    rows = write(folder / "f.jsonl", "\n".join(json.dumps({**WHOLE, **line}) for line in lines))
+    return send(folder, rows, "--partition-key", "id", "--avro-schema", path, "--partitions", "1")
+
+
+WHOLE = {"id": "a", "delay": 1.5, "fare": "2.50", "at": "2026-02-03T04:05:06.007Z", "legs": {"x": [1, 2]}, "more": 1}
+
+
+def test_rows_are_written_in_avro(tmp_path: Path) -> None:
+    assert in_avro(tmp_path, {}, {"delay": None, "legs": {}, "fare": 3}).exit_code == 0
+    hub = LogHub(tmp_path / "hub.db")
+    (batch,) = hub.read("0", 0, 2, columns=("body",))
+    read = [schemaless_reader(io.BytesIO(body), AVRO, None) for body in batch.column(0).to_pylist()]
+    hub.close()
+    at = dt.datetime(2026, 2, 3, 4, 5, 6, 7_000, tzinfo=dt.UTC)
+    assert read == [
+        {"id": "a", "delay": 1.5, "fare": Decimal("2.50"), "at": at, "legs": {"x": [1, 2]}},
+        {"id": "a", "delay": None, "fare": Decimal(3), "at": at, "legs": {}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ({"fare": "2.505"}, 'row 2: the field fare is "2.505", which no DECIMAL(6,2) holds'),
+        (
+            {"at": "2026-02-03T04:05:06.0075Z"},
+            "row 2: the field at is 2026-02-03 04:05:06.007500+00:00, which the schema",
+        ),
+        ({"id": None}, "row 2: must be string on field id"),
+        ({"legs": {"x": [2**31]}}, "row 2: the field legs.x[0] is 2147483648, which no INT holds"),
+    ],
+)
+def test_a_row_that_the_schema_does_not_hold_is_refused(tmp_path: Path, line: dict[str, Any], says: str) -> None:
+    result = in_avro(tmp_path, {}, line)
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert "Nothing has been sent." in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("type_", "says"),
+    [
+        (["string", "int"], "by a schema of one type beside null, which delay is not"),
+        ({"type": "int", "logicalType": "time-millis"}, "and delay is time-millis"),
+        ({"type": "array", "items": "null"}, "that does not hold itself"),
+        ("of nobody", "not a schema of Avro"),
+    ],
+)
+def test_a_schema_that_rows_are_not_written_by_is_refused(tmp_path: Path, type_: Any, says: str) -> None:
+    result = in_avro(tmp_path, {}, delay=type_)
+    assert result.exit_code == 1
+    assert "--avro-schema" in result.stderr
+    assert says in result.stderr
+    assert not (tmp_path / "hub.db").exists()

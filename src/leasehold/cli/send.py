@@ -7,8 +7,8 @@ fails in between: sending is not one transaction, neither across files nor withi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,11 @@ from leasehold.errors import ConfigError, LeaseholdError, MissingDependency
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
 from leasehold.printable import counted, span
+from leasehold.settings.names import naming
 
 if TYPE_CHECKING:
     from leasehold.cli.rows.row_file import FileRows, RowFile
+    from leasehold.formats.avro.writing import AvroWriter
 
 _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
 
@@ -56,6 +58,12 @@ _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
     show_default=True,
     help="The most rows that are read and sent at once.",
 )
+@click.option(
+    "--avro-schema",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the bodies in Avro by this schema (.avsc), in place of JSON. It takes the extra avro.",
+)
 @output_option
 def send(
     hub: str,
@@ -64,12 +72,14 @@ def send(
     partitions: int | None,
     nulls: tuple[str, ...],
     batch_rows: int,
+    avro_schema: Path | None,
     output: Output,
 ) -> None:
     """Send the rows of files to a hub, as events.
 
-    Each row becomes one event; its body is the row as a JSON object. FILE is CSV (.csv), JSON lines (.jsonl,
-    .ndjson, .json), each also with .gz, or Parquet (.parquet). An embedded log that does not exist is made.
+    Each row becomes one event; its body is the row as a JSON object, or with --avro-schema in Avro. FILE is CSV
+    (.csv), JSON lines (.jsonl, .ndjson, .json), each also with .gz, or Parquet (.parquet). An embedded log that
+    does not exist is made.
 
     A line of JSON goes as it is written, digit for digit; only NaN in it becomes null. One in which a name
     occurs twice in an object is refused.
@@ -88,6 +98,9 @@ def send(
     null in a column of numbers or true/false. A CSV file with a bad row is refused before anything of it is
     sent.
 
+    With --avro-schema each field of the schema takes the column of its name, by the rules for bodies: a row
+    that the schema does not hold exactly is refused; columns without a field are left out.
+
     Sending is not one transaction: when it fails, the message says how many events have been sent by then.
     Sending a file again sends its rows again.
     """
@@ -98,6 +111,7 @@ def send(
             raise MissingDependency("leasehold send", "log") from error
         raise
     try:
+        write = None if avro_schema is None else _in_avro(avro_schema)
         sources = [open_rows(path, key, batch_rows=batch_rows, nulls=nulls) for path in files]
         with said_when_slow(masked(hub)):
             target = _opened(hub, partitions)
@@ -106,7 +120,7 @@ def send(
         raise
     started = time.monotonic()
     try:
-        counts = _send_all(sources, target, output)
+        counts = _send_all(sources, target, output, write)
         seconds = time.monotonic() - started
         with said_when_slow(masked(hub)):
             count = len(target.partition_ids())
@@ -189,14 +203,26 @@ class Account:
         return f"{said}. They stay in the hub."
 
 
-def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output) -> list[int]:
+def _in_avro(path: Path) -> AvroWriter:
+    """What writes rows by the schema in this file."""
+    from leasehold.body_format import avro_text
+
+    try:
+        from leasehold.formats.avro.writing import AvroWriter
+    except ModuleNotFoundError as error:
+        raise MissingDependency("leasehold send --avro-schema", "avro") from error
+    with naming(lambda _: "--avro-schema"):
+        return AvroWriter(avro_text(str(path), Path()))
+
+
+def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output, avro: AvroWriter | None) -> list[int]:
     """Send the files one after another; how many events each had. An error carries a note of what was sent."""
     send, account = _sender(hub), Account()
     before = 0
     try:
         with output.progress("sending", sum(source.size for source in sources)) as done:
             for source in sources:
-                for rows in source.rows():
+                for rows in source.rows() if avro is None else _written(source, avro):
                     account.sending = len(rows.bodies)
                     with said_when_slow(masked(hub.url)):
                         send(rows, account.add)
@@ -211,6 +237,17 @@ def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output) -> list[int]
             error.add_note(account.sentence(path, exact=_leaves_nothing(hub) and isinstance(error, Exception)))
         raise
     return account.counts
+
+
+def _written(source: RowFile, avro: AvroWriter) -> Iterator[FileRows]:
+    """The rows of a file with their bodies in Avro. Raises `UsageError` for a row that the schema does not take."""
+    done = 0
+    for rows in source.rows():
+        bodies, bad, reason = avro.write(rows.bodies)
+        if bad is not None:
+            source.refuse(reason, f"row {done + bad + 1}")
+        done += len(bodies)
+        yield replace(rows, bodies=bodies)
 
 
 def _leaves_nothing(hub: Hub) -> bool:

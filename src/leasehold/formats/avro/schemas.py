@@ -40,12 +40,13 @@ _SINGLE_OBJECT = b"\xc3\x01"
 class Node:
     """A type of a schema. Named types that hold themselves make circles of nodes.
 
-    `logical` is its logical type, `""` without one; `scale` that of a decimal; `size` that of a fixed. `least` is the
-    fewest bytes that a value takes.
+    `logical` is its logical type, `""` without one; `precision` and `scale` are a decimal's, `size` is a fixed's.
+    `least` is the fewest bytes that a value takes.
     """
 
     kind: str
     logical: str = ""
+    precision: int = 0
     scale: int = 0
     size: int = 0
     symbols: tuple[str, ...] = ()
@@ -57,7 +58,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A schema that was read: its type, and its fingerprint, as single objects carry it.
+    """A schema that was read: its type, its fingerprint, as single objects carry it, and what `fastavro` writes by.
 
     `counted`: a type holds itself, or there are lists of items that take no bytes: a short body may ask for much.
     """
@@ -65,6 +66,7 @@ class AvroSchema:
     root: Node
     counted: bool
     fingerprint: bytes
+    parsed: Any
 
     @property
     def header(self) -> bytes:
@@ -83,7 +85,7 @@ def read_schema(text: str) -> AvroSchema:
         canonical = to_parsing_canonical_form(parsed)
         nodes = _Nodes()
         root = nodes.of(parsed)
-        return AvroSchema(root, nodes.counted, bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO")))
+        return AvroSchema(root, nodes.counted, bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO")), parsed)
     except Exception as error:  # noqa: BLE001 -- of a parser that raises what it will, on what others wrote
         said = printable(shortened(f"{type(error).__name__}: {error}", _SHOWN))
         shown = printable(shortened(text, _SHOWN))
@@ -150,6 +152,6 @@ class _Nodes:
             precision, scale = parsed.get("precision"), parsed.get("scale", 0)
             if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision:
                 return node
-            node.scale = scale
+            node.precision, node.scale = precision, scale
         node.logical = stated
         return node
