@@ -73,6 +73,7 @@ OWN_EXAMPLES = {
     "stall_timeout": "20m",
     "timestamps": "truncate",
     "format": "avro",
+    "registry": "http://localhost:8081",
     "on_error": "reject",
     "mode": "append",
     "schema_evolution": "add",
@@ -194,6 +195,8 @@ def pipeline(folder: Path, section: str, name: str, value: Any, over: dict[str, 
     if name in ("format", "avro_schema"):
         document["transform"] = {"schema": "id STRING", "format": "avro", "avro_schema": "words"}
         (folder / "words").write_text("{}")
+    if name == "registry":
+        document["transform"] = {"schema": "id STRING", "format": "avro"}
     top = {"name": "flights"} | ({} if section else {name: value})
     if section and not over:
         document.setdefault(section, {})[name] = value

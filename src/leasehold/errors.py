@@ -15,6 +15,8 @@
     │   └── RangeTooLarge               a range of more bytes than a batch may have
     ├── QueueError                      the queue
     │   └── QueueUnavailable            … cannot be reached: try again                    (passes)
+    ├── RegistryError                   the registry of schemas
+    │   └── RegistryUnavailable         … cannot be reached: try again                    (passes)
     ├── SinkError                       the database of the entity table
     │   ├── SinkUnavailable             … cannot be reached or is locked: try again       (passes)
     │   ├── KeyFromTwoPartitions        an entity's events come from several partitions
@@ -73,6 +75,8 @@ __all__ = [
     "QueueUnavailable",
     "RangeTooLarge",
     "ReaderDisconnected",
+    "RegistryError",
+    "RegistryUnavailable",
     "SchemaMismatch",
     "SinkError",
     "SinkUnavailable",
@@ -191,6 +195,18 @@ class HubError(LeaseholdError):
 
 class HubUnavailable(HubError):
     """The hub cannot be reached, is locked or did not answer in time."""
+
+    verdict = Verdict.PASSES
+
+
+class RegistryError(LeaseholdError):
+    """The registry of schemas refuses what it is asked."""
+
+    verdict = Verdict.MEND
+
+
+class RegistryUnavailable(RegistryError):
+    """The registry of schemas cannot be reached, or did not answer in time."""
 
     verdict = Verdict.PASSES
 

@@ -112,6 +112,7 @@ class PipelineFile:
             return BodyFormat(
                 format=read.format,
                 avro_schema=read.avro_schema and avro_text(read.avro_schema, self.folder),
+                registry=read.registry,
                 rescue=read.rescue,
                 timestamps=read.timestamps,
             )

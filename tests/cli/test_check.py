@@ -27,6 +27,8 @@ from leasehold.operations.checking_table import where_it_begins
 from leasehold.sinks import TableSpec, Watermark, open_sink
 from leasehold.sinks.sqlite.tables import FORMAT
 from leasehold.stores import PipelineBinding, open_store
+from leasehold_testkit.emulators.registry import RegistryServer
+from tests.projected.flights import write_registered
 from tests.waiting import PATIENCE
 
 PIPELINE = """
@@ -57,6 +59,11 @@ def hub(tmp_path: Path) -> Iterator[LogHub]:
 def checked(place: Path, *words: str, **file: str) -> tuple[int, list[dict[str, Any]]]:
     text = PIPELINE.format(**{"source": "", "ownership": STORE, "folder": "", **file})
     (place / "flights.toml").write_text(text)
+    return looked_at(place, *words)
+
+
+def looked_at(place: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    """What the command says of the file that is there."""
     said = CliRunner().invoke(app, ["check", str(place / "flights.toml"), "--no-spark", "--json", *words])
     document = json.loads(said.stdout)
     assert document["ready"] == (said.exit_code == 0), said.output
@@ -495,3 +502,20 @@ def test_an_instance_that_gives_up_says_so_and_why(tmp_path: Path, hub: LogHub) 
     assert why in found
     assert ended.stderr.splitlines()[-1].startswith("leasehold: this instance gives up: ")
     assert why in ended.stderr.splitlines()[-1]
+
+
+def test_a_registry_is_asked(tmp_path: Path) -> None:
+    LogHub.create(tmp_path / "hub.db", partitions=1).close()
+    with closing(RegistryServer(user="me", password="right")) as server:  # noqa: S106
+        for user, said in (
+            ("me:right", []),
+            ("me:wrong", ["Check the URL, and the user, the password and their rights in it"]),
+        ):
+            write_registered(tmp_path, server.url.replace("http://", f"http://{user}@"))
+            _, checks = looked_at(tmp_path)
+            problems = [one for one in to_do(checks) if one.startswith("registry")]
+            assert len(problems) == len(said)
+            assert all(text in problem for text, problem in zip(said, problems, strict=True))
+    assert "wrong" not in str(checks)
+    _, checks = looked_at(tmp_path, "--timeout", "60")
+    assert any("does not answer" in one for one in to_do(checks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import pickle
@@ -80,6 +81,10 @@ TAKEN = [
     ("long", AT, 1_770_120_000, NOON),
     ("long", AT, 1_770_120_000_000, "the field v is 1770120000000, which as seconds since 1970 is outside the years 1 to 9999"),
     ("long", LOCAL, 1, "the field v is 1, which is not a TIMESTAMP_NTZ"),
+    ("bytes", pa.decimal128(9, 0), base64.b64decode("1234"), "the field v is 1234, which is not a DECIMAL(9,0)"),
+    (logical("int", "time-millis"), pa.decimal128(12, 0), 2**31 - 1, "the field v is 2147483647, which is not a DECIMAL(12,0)"),
+    (CENTS, pa.string(), Decimal("-0.01"), "-0.01"),
+    ("float", pa.string(), -0.0, "-0.0"),
     ("boolean", pa.string(), True, "true"),
     ("boolean", pa.int32(), True, "the field v is true, which is not an INT"),
     ("double", pa.float32(), 0.1, 0.10000000149011612),
@@ -103,7 +108,7 @@ TAKEN = [
     ("bytes", pa.binary(), b"\xff", b"\xff"),
     ("bytes", pa.string(), "é".encode(), "é"),
     ("bytes", pa.string(), b"\xff", "the field v is 1 bytes that are not UTF-8, which is not a STRING"),
-    ("bytes", pa.int64(), b"\x01", 'the field v is "AQ==", which is not a BIGINT'),
+    ("bytes", pa.int64(), b"\x01", "the field v is AQ==, which is not a BIGINT"),
     (logical("int", "date"), pa.date32(), date(1, 1, 1), date(1, 1, 1)),
     (logical("int", "date"), AT, date(2026, 2, 3), datetime(2026, 2, 3, tzinfo=UTC)),
     (logical("int", "date"), pa.string(), date(2026, 2, 3), "2026-02-03"),
@@ -112,7 +117,7 @@ TAKEN = [
     (logical("long", "timestamp-micros"), pa.int64(), MICROS, MICROS),
     (logical("long", "timestamp-micros"), pa.string(), MICROS + 70, "2026-02-03T12:00:00.00007Z"),
     (logical("long", "timestamp-micros"), LOCAL, MICROS, "the field v is a time in UTC, and a TIMESTAMP_NTZ has no zone: declare a TIMESTAMP"),
-    (logical("long", "timestamp-micros"), pa.date32(), MICROS, 'the field v is "2026-02-03T12:00:00Z", which is not a DATE such as 2026-02-03'),
+    (logical("long", "timestamp-micros"), pa.date32(), MICROS, "the field v is 2026-02-03T12:00:00Z, which is not a DATE"),
     (logical("long", "timestamp-micros"), AT, 2**62, f"the field v is {2**62} microseconds since 1970, which is outside the years 1 to 9999"),
     (logical("long", "timestamp-micros"), pa.string(), 2**62, str(2**62)),
     (logical("long", "timestamp-millis"), AT, -1, datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)),
@@ -336,12 +341,6 @@ def test_a_single_object_is_read_behind_its_header() -> None:
     assert isinstance(bad, str)
 
 
-def test_the_specification_names_this_fingerprint() -> None:
-    from leasehold.formats.avro.schemas import read_schema
-
-    assert int.from_bytes(read_schema('"int"').fingerprint, "little") == 0x7275D51A3F395C8F
-
-
 def test_a_reader_is_pickled() -> None:
     one = reader(TREE, pa.schema([("n", pa.int32())]))
     again = pickle.loads(pickle.dumps(one))  # noqa: S301 - as Spark brings it to its workers
@@ -353,6 +352,9 @@ def test_a_reader_is_pickled() -> None:
     "schema",
     [
         "{",
+        '"long"',
+        '["null",["int"]]',
+        '["int","int"]',
         '{"type":"record"}',
         '"of nobody"',
         "[]",
@@ -368,14 +370,78 @@ def test_what_is_no_schema_is_refused(schema: str) -> None:
         BodyReader(pa.schema([("a", pa.string())]), BodyFormat(format="avro", avro_schema=schema))
 
 
-def test_a_schema_that_is_no_record_rejects_each_body() -> None:
+def test_a_body_may_be_a_record_or_something_else() -> None:
     columns = pa.schema([("v", pa.int64())])
-    assert outcome(reader("long", columns).read(pa.array([b"\2"]))) == ["the body is 1, which is not a STRUCT"]
     either = ["null", of_field("long")]
     assert outcome(reader(either, columns).read(pa.array([b"\2\2", b"\0"]))) == [
         {"v": 1},
         "the body is null, which is not a STRUCT",
     ]
+
+
+def chain(deep: int) -> Any:
+    """Records in records, each twice in the one around it, without any field that takes a byte."""
+    made: Any = {"type": "record", "name": "R", "fields": []}
+    for number in range(deep):
+        fields = [{"name": "a", "type": made}, {"name": "b", "type": made["name"]}]
+        made = {"type": "record", "name": f"R{number}", "fields": fields}
+    return made
+
+
+WIDE = {"type": "record", "name": "W", "fields": [{"name": f"f{number}", "type": "null"} for number in range(101)]}
+
+
+@pytest.mark.parametrize(
+    ("type_", "said"),
+    [
+        (chain(65), "nested more than 64 deep"),
+        (chain(20), "more than 100 parts that take no bytes"),
+        (WIDE, "more than 100 parts that take no bytes"),
+        (logical("bytes", "decimal", precision=1_001, scale=0), "a decimal of 1001 digits"),
+        ({"type": "enum", "name": "E", "symbols": ["s" * 256]}, "a symbol of E is longer than 255 characters"),
+        ({"type": "fixed", "name": "X", "size": 3.9}, "not a schema of Avro that can be read"),
+        ({"type": "fixed", "name": "X", "size": 10**30}, "bytes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_schema_by_which_a_short_body_would_cost_much_is_refused(type_: Any, said: str) -> None:
+    outer = of_field(type_) | {"name": "Outer"}
+    with pytest.raises(ConfigError, match=said):
+        reader(outer, pa.schema([("v", pa.string())]))
+
+
+@pytest.mark.parametrize("column", [pa.string(), pa.binary(), pa.decimal128(9, 2), pa.float64(), None], ids=str)
+def test_a_decimal_of_very_many_bytes_is_rejected(column: pa.DataType | None) -> None:
+    body = b"\xa0\x1f" + b"\x7f" * 2_000
+    columns = pa.schema([("v", column) if column else ("w", pa.int32())])
+    (found,) = outcome(reader(of_field(CENTS), columns, rescue="rest").read(pa.array([body])))
+    if column == pa.binary():
+        assert found == {"v": b"\x7f" * 2_000, "rest": None}
+    else:
+        assert found == "the field v is a decimal of 2000 bytes, which is longer than any number"
+
+
+def test_types_in_a_circle_through_lists_are_of_some_bytes() -> None:
+    edge = {"type": "record", "name": "Edge", "fields": [{"name": "to", "type": "Node"}]}
+    node = {"type": "record", "name": "Node", "fields": [{"name": "kids", "type": {"type": "array", "items": edge}}]}
+    body = b"\xa2\x9c\x01" + b"\0" * 10_001 + b"\0\2"
+    fields = [{"name": "node", "type": node}, {"name": "n", "type": "int"}]
+    columns = pa.schema([("n", pa.int32())])
+    (found,) = outcome(reader({"type": "record", "name": "R", "fields": fields}, columns).read(pa.array([body])))
+    assert found == {"n": 1}
+
+
+@pytest.mark.parametrize("levels", [0, 1, 5, 40])
+def test_how_deep_a_type_may_hold_itself_is_the_same_whatever_the_columns(levels: int) -> None:
+    link = {"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}
+    type_: pa.DataType = pa.struct([("x", pa.int32())])
+    for _ in range(levels):
+        type_ = pa.struct([("n", type_)])
+    for column in (type_, pa.string()):
+        reads = reader(link, pa.schema([("n", column)]))
+        good, bad = outcome(reads.read(pa.array([b"\2" * 63 + b"\0", b"\2" * 64 + b"\0"])))
+        assert isinstance(good, dict)
+        assert bad.endswith("is nested more than 64 deep")
 
 
 def test_settings_that_do_not_go_together_are_refused(tmp_path: Any) -> None:
@@ -388,5 +454,9 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path: Any) -> None:
         with pytest.raises(ConfigError, match=said):
             BodyFormat(**how)
     path = tmp_path / "one.avsc"
-    path.write_text(json.dumps(TREE))
-    assert json.loads(BodyFormat(format="avro", avro_schema=str(path)).avro_schema or "") == TREE
+    path.write_text("\ufeff" + json.dumps(TREE))
+    assert BodyFormat(format="avro", avro_schema=path) == BodyFormat(format="avro", avro_schema=str(path))
+    assert BodyFormat(format="avro", avro_schema="\ufeff{}").avro_schema == "{}"
+    with pytest.raises(ConfigError, match="a text or a path"):
+        BodyFormat(format="avro", avro_schema=TREE)  # type: ignore[arg-type]
+    assert json.loads(str(BodyFormat(format="avro", avro_schema=str(path)).avro_schema)) == TREE

@@ -18,6 +18,7 @@ from fastavro import schemaless_writer
 
 from leasehold import Event
 from leasehold.hubs.log import LogHub
+from leasehold_testkit.emulators.registry import RegistryServer
 
 FILE = """
 name = "flights"
@@ -117,6 +118,18 @@ def avro_bodies(rng: Random, count: int) -> list[bytes]:
     return made
 
 
+def write_registered(folder: Path, url: str) -> Path:
+    """The file for bodies in Avro whose schemas are in this registry."""
+    return write(folder, rescue=f'rescue = "rest"\nformat = "avro"\nregistry = "{url}"')
+
+
+def registered(server: RegistryServer, rng: Random, sent: Sequence[bytes]) -> list[bytes]:
+    """The same bodies, each behind the number of one of two schemas, or of none."""
+    numbers = [server.register("flights", json.dumps({**AVRO, "doc": name})) for name in ("one", "other")]
+    chosen = [rng.choice([*numbers, 99]) if rng.random() < 0.2 else numbers[0] for _ in sent]
+    return [b"\0" + number.to_bytes(4, "big") + body for number, body in zip(chosen, sent, strict=True)]
+
+
 def json_start(body: bytes) -> bytes:
     """What a JSON body begins with: its entity."""
     return body[:10]
@@ -125,6 +138,11 @@ def json_start(body: bytes) -> bytes:
 def avro_start(body: bytes) -> bytes:
     """What a body in Avro begins with: the length of its entity, and that."""
     return body[: body[0] // 2 + 1] if body else b""
+
+
+def registered_start(body: bytes) -> bytes:
+    """The same behind a number."""
+    return avro_start(body[5:])
 
 
 def send(hub: LogHub, sent: Sequence[bytes], start: Callable[[bytes], bytes] = json_start) -> None:

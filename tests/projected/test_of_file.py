@@ -21,7 +21,18 @@ from leasehold.cli.app import app
 from leasehold.errors import ConfigError
 from leasehold.hubs.log import LogHub
 from leasehold.processors import projected_processor
-from tests.projected.flights import bodies, contents, contents_of, send, write
+from leasehold_testkit.emulators.registry import RegistryServer
+from tests.projected.flights import (
+    avro_bodies,
+    bodies,
+    contents,
+    contents_of,
+    registered,
+    registered_start,
+    send,
+    write,
+    write_registered,
+)
 from tests.repository import ROOT
 from tests.waiting import PATIENCE, until
 
@@ -64,6 +75,34 @@ def test_rows_are_picked_renamed_deleted_and_rejected(tmp_path: Path, hub: LogHu
     hub.send([Event(event(id="a", delay=5, op="u"))], partition="0")
     assert run(write(tmp_path))["read"] == 1
     assert contents(tmp_path)["rows"][0][1] == 5.0
+
+
+def test_a_registry_that_is_away_is_waited_for(tmp_path: Path, hub: LogHub) -> None:
+    dice = Random(59)
+    with closing(RegistryServer()) as server:
+        port, parts = server.port, registered(server, dice, avro_bodies(dice, 40))
+    send(hub, parts, registered_start)
+    file = write_registered(tmp_path, f"http://127.0.0.1:{port}")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "leasehold", "run", str(file), "--no-spark", "--available-now", "--json"],
+        env=dict(os.environ, PYTHONPATH=str(ROOT / "src")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "does not answer" in line)
+        assert f"http://127.0.0.1:{port}" in said
+        with closing(RegistryServer(port)) as server:
+            registered(server, Random(59), [])
+            account, _ = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert json.loads(account)["read"] == 40
+    assert contents(tmp_path)["rows"]
 
 
 def test_the_later_one_by_sequence_by_counts_and_what_was_sent_twice_is_dropped(tmp_path: Path, hub: LogHub) -> None:

@@ -226,6 +226,19 @@ def test_a_field_of_a_body_that_the_schema_does_not_know_is_rescued(server: Serv
         assert connection.execute("SELECT * FROM accounts").fetchall() == [("a", '{"size":7}')]
 
 
+def test_a_registry_is_not_for_queues(tmp_path: Path) -> None:
+    @entity(keys=["account"])
+    def account(state: object, event: EntityEvent) -> None: ...
+
+    how = BodyFormat(format="avro", registry="http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="messages of a queue are read by a schema of your own"):
+        QueueProcessor(
+            "servicebus://h/q?endpoint=127.0.0.1:9", f"sqlite:////{tmp_path}/leases.db", account,
+            sink=f"sqlite:////{tmp_path}/table.db", table="accounts", pipeline="accounts",
+            schema=Bodies("account STRING", how), state="account STRING",
+        )  # fmt: skip
+
+
 def test_a_message_in_avro_is_read_by_its_schema(server: ServiceBusServer, tmp_path: Path) -> None:
     @entity(keys=["account"])
     def account(state: object, event: EntityEvent) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Running:
 
     def until(self, done: Callable[[], bool], what: str) -> None:
         until(lambda: bool(self.raised) or done(), what)
-        assert not self.raised
+        assert not self.raised, self.raised
 
     def until_it_has_ended(self) -> None:
         """Wait for an end of its own."""

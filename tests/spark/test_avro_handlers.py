@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from leasehold.cli.app import app
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
+from leasehold_testkit.emulators.registry import RegistryServer
 from tests.formats.avro_schemas import encoded
 from tests.handlers.orders import rows, totals
 from tests.spark.handled_runs import Running, folder
@@ -56,6 +58,37 @@ def test_a_handler_is_given_what_avro_holds_on_spark_and_without(
     assert json.loads(said.stdout)["read"] == 3
     assert totals(folder) == {"a": 8, "d": 4}
     assert rejected(folder) == 2 * ["the field amount is of 1 bytes, and the body has 0 more"] + ["no amount"]
+
+
+@pytest.mark.more
+def test_a_handler_is_given_what_schemas_of_a_registry_say(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sent(number: int, key: str, amount: int) -> None:
+        body = encoded(ORDER, {"order_id": key, "amount": Decimal(amount)})
+        hub = LogHub(folder / "hub.db")
+        hub.send([Event(b"\0" + number.to_bytes(4, "big") + body, partition_key=key)])
+        hub.close()
+
+    file = folder / "orders.toml"
+    with closing(RegistryServer()) as server:
+        keys = f"format = 'avro'\nregistry = '{server.url}'\n[sink]"
+        file.write_text(file.read_text().replace("[sink]", keys))
+        numbers = [server.register("orders", json.dumps({**ORDER, "doc": name})) for name in ("one", "other")]
+        sent(numbers[0], "a", 2)
+        sent(99, "a", 2)
+        first = Running(folder, spark, monkeypatch)
+        try:
+            first.until(lambda: totals(folder) == {"a": 2} and len(rejected(folder)) == 1, "the first event")
+            sent(numbers[1], "a", 3)
+            first.until(lambda: totals(folder) == {"a": 5}, "an event of a schema that came later")
+        finally:
+            first.end()
+        sent(numbers[1], "b", 7)
+        said = CliRunner().invoke(app, ["run", str(file), "--no-spark", "--available-now", "--json"])
+    assert said.exit_code == 0, said.output
+    assert totals(folder) == {"a": 5, "b": 7}
+    assert rejected(folder) == ["its schema, 99, is not known to the registry"]
 
 
 def rejected(folder: Path) -> list[str]:

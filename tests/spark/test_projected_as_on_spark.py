@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -15,8 +16,22 @@ from leasehold.cli.app import app
 from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
-from tests.projected.flights import avro_bodies, avro_start, bodies, contents_of, json_start, send, write, write_avro
+from leasehold_testkit.emulators.registry import RegistryServer
+from tests.projected.flights import (
+    avro_bodies,
+    avro_start,
+    bodies,
+    contents_of,
+    json_start,
+    registered,
+    registered_start,
+    send,
+    write,
+    write_avro,
+    write_registered,
+)
 from tests.spark.handled_runs import opened_as
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.more
 
@@ -47,6 +62,53 @@ def test_the_same_rows_and_rejects_whoever_reads(
     assert found["plain"][1]
     assert found["plain"][2]
     assert found["spark"] == found["plain"] == found["mixed"] == found["back"]
+
+
+def test_the_same_by_the_schemas_of_a_registry(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    dice = Random(59)
+    found = {}
+    with closing(RegistryServer()) as server:
+        parts = [registered(server, dice, avro_bodies(dice, 400)) for _ in range(2)]
+        for name, way in {"plain": (plain, plain), "spark": (on_spark, on_spark), "mixed": (on_spark, plain)}.items():
+            folder = tmp_path / name
+            folder.mkdir()
+            hub, file = LogHub.create(folder / "hub.db", partitions=3), write_registered(folder, server.url)
+            for part, run in zip(parts, way, strict=True):
+                send(hub, part, registered_start)
+                run(file, spark)
+            found[name] = contents_of(folder)
+    assert any("is not known to the registry" in reason for _, _, reason, _ in found["plain"][2])
+    assert found["plain"][1]
+    assert found["spark"] == found["plain"] == found["mixed"]
+
+
+def test_a_registry_that_is_away_is_waited_for(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    dice, said = Random(59), list[str]()
+    hub = LogHub.create(tmp_path / "hub.db", partitions=3)
+    with closing(RegistryServer()) as server:
+        port, part = server.port, registered(server, dice, avro_bodies(dice, 400))
+        file = write_registered(tmp_path, server.url)
+    send(hub, part, registered_start)
+    run = PipelineRun(
+        read_pipeline_file(file),
+        java=opened_as(spark),
+        available_now=True,
+        report=lambda progress: said.append(progress.note),
+    )
+    thread = threading.Thread(target=run.run, args=(threading.Event(),))
+    thread.start()
+    until(lambda: any("does not answer" in note for note in said), "the registry to be missed")
+    with closing(RegistryServer(port)) as server:
+        registered(server, Random(59), [])
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert contents_of(tmp_path)[1]
 
 
 def plain(file: Path, spark: SparkSession) -> None:

@@ -70,7 +70,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Take checkpoints out of a store, or put them in.",
     ),
     "leases": ("leasehold.cli.leases:leases", "Show who holds which lease, or free one whose holder is gone."),
-    "serve": (KIT, "Serve an embedded log or queues to Azure's clients, or a Kafka or Postgres."),
+    "serve": (
+        KIT,
+        "Serve an embedded log or queues to Azure's clients, a Kafka, a registry or a Postgres.",
+    ),
     "simulate": (KIT, "Simulate a fleet: replay a seed, or measure and draw a scenario."),
     "demo": ("leasehold.cli.demo.command:demo", "Run the main job on a million real events, and check the result."),
 }

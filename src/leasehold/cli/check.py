@@ -143,6 +143,7 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> tup
         asked,
         look_at_hub,
         look_at_receiver,
+        look_at_registry,
         look_at_rights,
         look_at_store,
         not_looked_at,
@@ -185,6 +186,9 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> tup
             if any(one.is_away for one in its):
                 barred[store] = part
     found += _table_from_here(pipeline, timeout, seen, {**failing, **barred}, barred, on_spark=on_spark)
+    if (registry := pipeline.transform.registry) is not None:
+        with said_when_slow(f"the registry of schemas, {masked(registry)}"):
+            found += asked("registry", DRIVER, partial(look_at_registry, registry, DRIVER), timeout)
     if (outbox := pipeline.outbox_url) is not None:
         with said_when_slow(f"the outbox's receiver, {masked(outbox)}"):
             found += asked("outbox", DRIVER, partial(look_at_receiver, outbox, DRIVER), timeout)

@@ -11,20 +11,27 @@ by one, as a few bodies do, which costs less than it takes the other to begin.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from leasehold.body_format import AVRO, TRUNCATE, BodyFormat
+from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.avro.columns import avro_columns
 from leasehold.formats.avro.rows import AvroRows
 from leasehold.formats.avro.schemas import read_schema
 from leasehold.formats.json_columns import ColumnReader
 from leasehold.formats.json_rows import RowReader
-from leasehold.formats.shapes import check_columns, nullable
+from leasehold.formats.misfits import NO_BODY
+from leasehold.formats.schema_headers import NO_HEADER, by_schema, schema_numbers, without_header
+from leasehold.formats.shapes import Vouched, check_columns, nullable
+from leasehold.registries import RegisteredSchema
+from leasehold.registries import contract as kinds
+from leasehold.registries.known_schemas import Schemas, known_schemas
 
 _ROWS = 16_384  # bodies that are read at once
 _FEW = 50
@@ -32,8 +39,6 @@ _FEW = 50
 
 Row = tuple[Sequence[Any], str | None, str | None]
 """The values of the columns, what the rescue column keeps, and the reason if the body is rejected."""
-Vouched = tuple[pa.Array, pa.RecordBatch]
-"""Rows, and which of the bodies they are."""
 
 
 class ReadsOne(Protocol):
@@ -58,22 +63,29 @@ class ReadBodies:
 
     columns: pa.RecordBatch
     reasons: pa.Array | None
+    unknown: frozenset[int] = frozenset()
+    """Numbers of schemas that a reader was not given (`BodyReader.given`), and that bodies name: read them again."""
 
 
 class BodyReader:
     """Reads bodies into the columns of `schema`, the Arrow form of a Spark schema.
 
-    `how` says in which format they are; default: JSON. Every field may be null, whatever the schema says. A reader may
-    be pickled, and used by several threads. Raises
+    `how` says in which format they are; default: JSON. Every field may be null, whatever the schema says. `schemas` are
+    those of a registry that nobody then asks (`given`). A reader may be pickled, and used by several threads. Raises
     `UsageError` if no body can be read by the schema, `ConfigError` for an `avro_schema` that is not one.
     """
 
-    def __init__(self, schema: pa.Schema, how: BodyFormat | None = None) -> None:
+    def __init__(self, schema: pa.Schema, how: BodyFormat | None = None, schemas: Schemas | None = None) -> None:
         how = how or BodyFormat()
         check_columns(schema, how.rescue)
-        self._given = (schema, how)
+        self._given = (schema, how, schemas)
         plain = pa.schema([nullable(field) for field in schema])
-        self._one, self._many = _parts(plain, how)
+        self._one: ReadsOne
+        self._many: ReadsMany | None
+        if how.registry is None:
+            self._one, self._many = _parts(plain, how)
+        elif schemas is None:
+            self._known = known_schemas(how.registry)
         self.schema: pa.Schema = plain if how.rescue is None else plain.append(pa.field(how.rescue, pa.string()))
         """Of what `read` returns: the schema given, all of it nullable, and the rescue column."""
 
@@ -82,8 +94,17 @@ class BodyReader:
 
     def only(self, names: Sequence[str]) -> BodyReader:
         """The reader of these columns alone."""
-        schema, how = self._given
-        return BodyReader(pa.schema([schema.field(name) for name in names]), how.without_rescue())
+        schema, how, schemas = self._given
+        return BodyReader(pa.schema([schema.field(name) for name in names]), how.without_rescue(), schemas)
+
+    def given(self, schemas: Schemas) -> BodyReader:
+        """The same reader where nobody asks a registry: it knows these schemas, and tells which others it needs."""
+        schema, how, _ = self._given
+        return self if how.registry is None else BodyReader(schema, how, schemas)
+
+    def schemas_of(self, bodies: pa.Array) -> Schemas:
+        """The schemas that these bodies name, from the registry. Raises `RegistryUnavailable`, `RegistryError`."""
+        return {} if self._given[1].registry is None else self._known.of(schema_numbers(bodies))
 
     def read(self, bodies: pa.Array | pa.ChunkedArray) -> ReadBodies:
         """Read these bodies, of any binary or string type; a null is an event without a body."""
@@ -92,17 +113,12 @@ class BodyReader:
             for chunk in (bodies.chunks if isinstance(bodies, pa.ChunkedArray) else [bodies])
             for first in range(0, len(chunk), _ROWS)
         ]
-        if len(parts) == 1:
-            return parts[0]
-        table = pa.Table.from_batches([part.columns for part in parts], self.schema).combine_chunks()
-        columns = table.to_batches()[0] if parts else _no_rows(self.schema)
-        if all(part.reasons is None for part in parts):
-            return ReadBodies(columns, None)
-        reasons = [pa.nulls(len(part.columns), pa.string()) if part.reasons is None else part.reasons for part in parts]
-        return ReadBodies(columns, pa.concat_arrays(reasons))
+        return _joined(parts, self.schema)
 
     def _part(self, bodies: pa.Array) -> ReadBodies:
         bodies = bodies.cast(pa.binary())
+        if self._given[1].registry is not None:
+            return self._by_their_schemas(bodies)
         if self._many is None or len(bodies) <= _FEW:
             columns, reasons = self._one_by_one(bodies)
             return ReadBodies(columns, None if reasons.null_count == len(reasons) else reasons)
@@ -113,21 +129,47 @@ class BodyReader:
         columns, reasons = self._one_by_one(bodies.take(pa.array(rest, pa.int32())))
         order = pa.concat_arrays([*(at for at, _ in read), pa.array(rest, pa.int32())])
         back = pc.sort_indices(order)
-        table = pa.Table.from_batches([*(each for _, each in read), columns], self.schema).take(back).combine_chunks()
-        merged = table.to_batches()[0] if len(bodies) else _no_rows(self.schema)
+        merged = _batch(pa.Table.from_batches([*(each for _, each in read), columns], self.schema).take(back))
         if reasons.null_count == len(reasons):
             return ReadBodies(merged, None)
         said = pa.concat_arrays([pa.nulls(len(bodies) - len(rest), pa.string()), reasons]).take(back)
         return ReadBodies(merged, said)
 
+    def _by_their_schemas(self, bodies: pa.Array) -> ReadBodies:
+        schema, how, given = self._given
+        schemas = self.schemas_of(bodies) if given is None else given
+        order: list[pa.Array] = []
+        parts: list[ReadBodies] = []
+        unknown: set[int] = set()
+        for number, rows in by_schema(bodies):
+            mine = bodies.take(rows)
+            order.append(rows)
+            if number is None:
+                parts.append(self._refused(mine, [NO_BODY if body is None else NO_HEADER for body in mine.to_pylist()]))
+            elif number not in schemas:
+                unknown.add(number)
+                parts.append(self._refused(mine, [f"its schema, {number}, is not here"] * len(mine)))
+            else:
+                reader = _reader_by(schema, how, number, schemas[number])
+                read = reader if isinstance(reader, str) else reader.read(without_header(mine))
+                parts.append(self._refused(mine, [read] * len(mine)) if isinstance(read, str) else read)
+        whole = _joined(parts, self.schema)
+        back = pc.sort_indices(pa.concat_arrays(order)) if order else pa.array([], pa.uint64())
+        reasons = None if whole.reasons is None else whole.reasons.take(back)
+        return ReadBodies(whole.columns.take(back), reasons, frozenset(unknown))
+
+    def _refused(self, bodies: pa.Array, reasons: Sequence[str]) -> ReadBodies:
+        arrays = [pa.nulls(len(bodies), field.type) for field in self.schema]
+        return ReadBodies(pa.RecordBatch.from_arrays(arrays, schema=self.schema), pa.array(reasons, pa.string()))
+
     def _one_by_one(self, bodies: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        schema, how = self._given
+        schema, how, _ = self._given
         read = [self._one.read(body) for body in bodies.to_pylist()]
         values: Iterable[tuple[Any, ...]] = zip(*(row for row, _, _ in read), strict=True)
         columns = list(values) or [()] * len(schema)
         if how.rescue is not None:
             columns.append(tuple(unknown for _, unknown, _ in read))
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
+        arrays = [_array(column, field) for column, field in zip(columns, self.schema, strict=True)]
         reasons = pa.array([reason for _, _, reason in read], pa.string())
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), reasons
 
@@ -137,11 +179,40 @@ class BodyReader:
         return pa.RecordBatch.from_arrays([*columns.columns, pa.nulls(len(columns), pa.string())], schema=self.schema)
 
 
+def _joined(parts: Sequence[ReadBodies], schema: pa.Schema) -> ReadBodies:
+    """All of these, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = _batch(pa.Table.from_batches([part.columns for part in parts], schema))
+    unknown: frozenset[int] = frozenset().union(*(part.unknown for part in parts))
+    if all(part.reasons is None for part in parts):
+        return ReadBodies(columns, None, unknown)
+    reasons = [pa.nulls(len(part.columns), pa.string()) if part.reasons is None else part.reasons for part in parts]
+    return ReadBodies(columns, pa.concat_arrays(reasons), unknown)
+
+
+@functools.lru_cache(maxsize=256)
+def _reader_by(
+    schema: pa.Schema, how: BodyFormat, number: int, registered: RegisteredSchema | None
+) -> BodyReader | str:
+    """What reads bodies of one registered schema; or why nobody can."""
+    if registered is None:
+        return f"its schema, {number}, is not known to the registry"
+    if registered.kind != kinds.AVRO:
+        return f"its schema, {number}, is of {registered.kind.title()}, and the format is Avro"
+    if registered.references:
+        return f"its schema, {number}, refers to others, which are not read"
+    try:
+        return BodyReader(schema, replace(how, registry=None, avro_schema=registered.text))
+    except ConfigError as error:
+        return f"its schema, {number}, cannot be read: {error.rule}"
+
+
 def _parts(schema: pa.Schema, how: BodyFormat) -> tuple[ReadsOne, ReadsMany | None]:
     """What reads one body of this format, and what reads many, if there is any."""
     rescue, cut = how.rescue is not None, how.timestamps == TRUNCATE
     if how.format == AVRO:
-        assert how.avro_schema is not None
+        assert isinstance(how.avro_schema, str), "a BodyFormat has the text"
         writer = read_schema(how.avro_schema)
         return AvroRows(schema, writer, rescue=rescue, cut=cut), avro_columns(schema, writer, rescue=rescue)
     return RowReader(schema, rescue=rescue, cut=cut), ColumnReader(schema, rescue=rescue, cut=cut)
@@ -155,5 +226,21 @@ def _others(read: list[pa.Array], count: int) -> list[int]:
     return [row for row in range(count) if not done[row]]
 
 
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    """All rows of a table as one batch. Raises `UsageError` for more than one holds: a part of them would be lost."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise _too_much(table.num_rows)
+    empty = [pa.array([], field.type) for field in table.schema]
+    return batches[0] if batches else pa.RecordBatch.from_arrays(empty, schema=table.schema)
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    made = pa.array(values, field.type)
+    if isinstance(made, pa.ChunkedArray):
+        raise _too_much(len(values))
+    return made
+
+
+def _too_much(count: int) -> UsageError:
+    return UsageError(f"{count} bodies have more than 2 GiB of text in one column. Read fewer of them at once")

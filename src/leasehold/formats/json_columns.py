@@ -32,10 +32,7 @@ from pyarrow import json, types
 from leasehold.arrow_masks import true_places
 from leasehold.formats.json_column_types import holds, loosely_read_as, read_as, strict, unfit
 from leasehold.formats.json_rows import MARK, SPACE
-from leasehold.formats.shapes import DEPTH
-
-Read = tuple[pa.Array, pa.RecordBatch]
-"""Rows, and which they are."""
+from leasehold.formats.shapes import DEPTH, Vouched
 
 _ROW = re.compile(r" in row ([0-9]+)$")
 _VALUE = re.compile(r"couldn't parse:(.+)$", re.DOTALL)
@@ -77,7 +74,7 @@ class _Work:
     """
 
     def __init__(self, count: int, *, closed: bool) -> None:
-        self.read: list[Read] = []
+        self.read: list[Vouched] = []
         self.closed = closed
         self.piece = count // _PIECES
         self._left = _TIMES * count + _TIMES * _CALL
@@ -108,7 +105,7 @@ class ColumnReader:
             self._strict = [strict(field.type, cut) for field in schema]
             self._decimals = any(holds(types.is_decimal, field.type) for field in schema)
 
-    def read(self, bodies: pa.Array) -> list[Read]:
+    def read(self, bodies: pa.Array) -> list[Vouched]:
         """What is surely good among `bodies`, which are binary."""
         if not self.reads:
             return []

@@ -13,6 +13,9 @@ from leasehold.errors import UsageError
 DEPTH = 200
 """How many objects and arrays may be open at one place of a body."""
 
+Vouched = tuple[pa.Array, pa.RecordBatch]
+"""Which of the bodies were read, many at once, and their rows."""
+
 _LEAVES = (
     types.is_string,
     types.is_binary,

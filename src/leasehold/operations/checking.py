@@ -36,6 +36,7 @@ from leasehold.ownership.unusable_records import MEANS
 from leasehold.printable import counted, excerpt, span
 from leasehold.queues import BACKENDS as QUEUES
 from leasehold.queues import open_queue
+from leasehold.registries import open_registry
 from leasehold.sinks.rules.table_spec import FENCE_COLUMNS
 from leasehold.stores import Store, open_store
 from leasehold.stores.base import TellsWhetherMade
@@ -185,6 +186,12 @@ def look_at_receiver(url: str, place: str) -> Iterator[Finding]:
         yield Finding("outbox", place, True, f"{counted(len(hub.partition_ids()), 'partition')} to send to")
     finally:
         hub.close()
+
+
+def look_at_registry(url: str, place: str) -> Iterator[Finding]:
+    """Whether the registry of schemas answers, and lets this user ask."""
+    open_registry(url).schema(1)
+    yield Finding("registry", place, True, "it gives schemas by their numbers")
 
 
 def look_at_sql(sql: str) -> Iterator[Finding]:

@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from leasehold.errors import LeaseholdError, PipelineFailed, SparkEnded, Verdict
+from leasehold.errors import ConfigError, LeaseholdError, PipelineFailed, SparkEnded, Verdict
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices
 from leasehold.operations.clearing import Clearing
 from leasehold.ownership.starting import check_start
 from leasehold.pipeline_file import PipelineFile
+from leasehold.registries.known_schemas import known_schemas
 from leasehold.sinks import open_sink
 from leasehold.sinks.rules.table_spec import BatchResult, Totals
 from leasehold.spark.handlers.of_file import HandledOfFile
@@ -254,12 +255,22 @@ class PipelineRun:
             columns=source.columns,
             batch_rows=source.batch_rows,
             read_for=reads_for(source),
-            bodies=bodies,
+            bodies=bodies and bodies.given({}),
             inline=connect and bodies is not None,
             links=self._trace_links,
         )
         jobs = jobs_on(spark, spec, transform.read_schema(source.columns, inline=spec.inline))
-        return settings, jobs, Evaluation(jobs, transform, self._table, name=self._file.name, lasting=lasting)
+        registry = None if bodies is None else self._file.transform.registry
+        if registry is not None and connect:
+            rule = "over Spark Connect tasks cannot tell which schemas they need"
+            raise ConfigError("transform.registry", None, rule, "Run the file on another session, or without Spark")
+        evaluation = Evaluation(
+            *(jobs, transform, self._table),
+            name=self._file.name,
+            lasting=lasting,
+            schemas=None if registry is None else known_schemas(registry),
+        )
+        return settings, jobs, evaluation
 
     # Batches
 

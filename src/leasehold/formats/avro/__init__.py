@@ -1,1 +1,1 @@
-"""Bodies in Avro: `rows.avro_rows` reads them by the schema that wrote them."""
+"""Bodies in Avro: `rows` reads them one at a time, and is the definition; `columns` reads many at once."""

@@ -27,12 +27,11 @@ from pyarrow import types
 
 from leasehold.formats.avro.schemas import AvroSchema, Node
 from leasehold.formats.avro.values import DAYS, MICROSECONDS
+from leasehold.formats.schema_headers import without_start
+from leasehold.formats.shapes import Vouched
 
 Convert = Callable[[pa.Array], pa.Array]
 """From the values that were read to those of a column. Raises `ArrowInvalid` where one of them may not fit."""
-
-Vouched = tuple[pa.Array, pa.RecordBatch]
-"""Rows, and which of the bodies they are."""
 
 _FEW = 50
 """So few are left out rather than halved again."""
@@ -90,7 +89,7 @@ class AvroColumns:
         for mask, start in ((pc.and_not(there, headed), 0), (headed, len(self._header))):
             mine = rows.filter(mask)
             if len(mine):
-                values = pc.binary_slice(bodies.filter(mask), start) if start else bodies.filter(mask)
+                values = without_start(bodies.filter(mask), start) if start else bodies.filter(mask)
                 self._vouch(values, mine, read)
         return read
 

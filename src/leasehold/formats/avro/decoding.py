@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from leasehold.formats.avro.schemas import DEPTH
 from leasehold.formats.misfits import Misfit
 
 Read = Callable[[bytes, int], tuple[Any, int]]
@@ -23,8 +24,6 @@ Build = Callable[[list[Any]], Any]
 
 _LONG_BITS = 64
 _INT = range(-(2**31), 2**31)
-_DEPTH = 64
-"""A type may hold itself at most 64 times: each time takes some of the calls that Python has at once."""
 _EMPTY = 10_000
 """The most items of a body that may take no bytes: a count of three bytes could otherwise ask for a million."""
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
@@ -241,8 +240,8 @@ def nested(read: Read) -> Read:
 
     def counted(body: bytes, at: int) -> tuple[Any, int]:
         assert isinstance(body, CountedBody)
-        if body.depth >= _DEPTH:
-            raise Misfit(f"is nested more than {_DEPTH} deep")
+        if body.depth >= DEPTH:
+            raise Misfit(f"is nested more than {DEPTH} deep")
         body.depth += 1
         found = read(body, at)
         body.depth -= 1

@@ -65,32 +65,22 @@ class AvroRows:
         return row, unknown, None
 
 
-class _Walk:
-    """Makes a `Read` of a type, each once: a type that holds itself is read by the function that is being made."""
+class _Texts:
+    """Reads values as JSON text, null as None; or reads over them, where `kept` is false.
 
-    def __init__(self) -> None:
-        self._made: dict[Any, Read] = {}
-
-    def once(self, key: Any, make: Callable[[], Read]) -> Read:
-        if key in self._made:
-            return self._made[key]
-        inner: list[Read] = []
-        self._made[key] = decoding.nested(lambda body, at: inner[0](body, at))
-        inner.append(make())
-        self._made[key] = inner[0]
-        return inner[0]
-
-
-class _Texts(_Walk):
-    """Reads values as JSON text, null as None; or reads over them, where `kept` is false."""
+    Each record has one function: a type that holds itself is read by the one that is being made.
+    """
 
     def __init__(self, *, kept: bool) -> None:
-        super().__init__()
         self._kept = kept
+        self._records: dict[int, Read] = {}
 
     def of(self, node: Node) -> Read:
         if node.kind == "record":
-            return self.once(id(node), lambda: self._record(node))
+            if id(node) not in self._records:
+                self._records[id(node)] = lambda body, at: self._records[id(node)](body, at)
+                self._records[id(node)] = self._record(node)
+            return self._records[id(node)]
         if node.kind == "union":
             return decoding.union([self.of(one) for one in node.branches])
         if node.items is not None:
@@ -104,17 +94,16 @@ class _Texts(_Walk):
     def _record(self, node: Node) -> Read:
         names = list(node.fields)
         fields = [(name, self.of(one)) for name, one in node.fields.items()]
-        return decoding.record(fields, self._made_by(lambda texts: object_text(zip(names, texts, strict=True)) or "{}"))
+        return _record(node, fields, self._made_by(lambda texts: object_text(zip(names, texts, strict=True)) or "{}"))
 
     def _made_by(self, text: Build) -> Build:
         return text if self._kept else lambda values: None
 
 
-class _Values(_Walk):
+class _Values:
     """Reads values into columns."""
 
     def __init__(self, cut: bool) -> None:
-        super().__init__()
         self._cut = cut
         self._over, self._text = _Texts(kept=False), _Texts(kept=True)
 
@@ -151,7 +140,7 @@ class _Values(_Walk):
             (name, self.of(one, known[name]) if name in known else self._over.of(one))
             for name, one in node.fields.items()
         ]
-        return decoding.record(fields, build)
+        return _record(node, fields, build)
 
     def _of_items(self, node: Node, items: Node, type_: pa.DataType) -> Read:
         if node.kind == "array" and types.is_list(type_):
@@ -186,7 +175,12 @@ class _Rescued:
             for name, one in node.fields.items()
         ]
         names = list(node.fields)
-        return decoding.record(fields, lambda texts: object_text(zip(names, texts, strict=True)))
+        return _record(node, fields, lambda texts: object_text(zip(names, texts, strict=True)))
+
+
+def _record(node: Node, fields: Sequence[tuple[str, Read]], build: Build) -> Read:
+    read = decoding.record(fields, build)
+    return decoding.nested(read) if node.recursive else read
 
 
 def _leaf(node: Node) -> Read:

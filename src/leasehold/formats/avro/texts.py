@@ -18,10 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 from leasehold.formats.avro.schemas import Node
+from leasehold.formats.misfits import Misfit
 
 Text = Callable[[Any], str]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST = 420  # bytes of a decimal: some 1,000 digits
 _UNITS = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 """How many of them are a second."""
 
@@ -47,7 +49,9 @@ def json_text(leaf: Node) -> Text:
 
 
 def decimal_of(raw: bytes, scale: int) -> Decimal:
-    """The number that these bytes are: two's complement, the highest first."""
+    """The number that these bytes are: two's complement, the highest first. Raises `Misfit` where they are too many."""
+    if len(raw) > _LONGEST:
+        raise Misfit(f"is a decimal of {len(raw)} bytes, which is longer than any number")
     number = int.from_bytes(raw, "big", signed=True)
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
@@ -109,7 +113,9 @@ def _double_text(raw: float) -> str:
 
 def _float_text(raw: float) -> str:
     """The fewest digits by which the number is known, which are fewer than a double needs."""
-    return str(pa.scalar(raw, pa.float32()).cast(pa.string())) if math.isfinite(raw) else _double_text(raw)
+    if not raw or not math.isfinite(raw):
+        return _double_text(raw)
+    return str(pa.scalar(raw, pa.float32()).cast(pa.string()))
 
 
 def _base64(raw: bytes) -> str:

@@ -65,6 +65,8 @@ def taken(leaf: Node, type_: pa.DataType, *, cut: bool) -> Convert | None:
         return None
     if types.is_floating(type_) and _is_as_wide(leaf, type_):
         return float if leaf.kind in ("int", "long") else None
+    if leaf.logical not in ("", "decimal") or (leaf.kind in ("bytes", "fixed") and not leaf.logical):
+        return refusal(leaf, name)
     return _as_in_a_body(leaf, type_, cut)
 
 
@@ -181,13 +183,11 @@ def _in_a_body(leaf: Node, raw: Any) -> Any:
     """A number or a text as a JSON body would have it."""
     if leaf.logical == "decimal":
         return Real(f"{decimal_of(raw, leaf.scale):f}")
-    if leaf.kind in ("int", "long") and not leaf.logical:
+    if leaf.kind in ("int", "long"):
         return Whole(raw)
     if isinstance(raw, float):
         return Real(repr(raw)) if math.isfinite(raw) else plain_text(leaf)(raw)
-    if leaf.kind in ("boolean", "string", "enum"):
-        return raw
-    return plain_text(leaf)(raw)
+    return raw
 
 
 def _counting(type_: pa.DataType) -> Convert:

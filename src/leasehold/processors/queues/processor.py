@@ -124,7 +124,11 @@ class QueueProcessor:
         columns, scope = read_columns(state, "state"), f"{pipeline}/{table}"
         check = _any_key if sessions else partial(_check_lease_key, scope)
         self._settings, self._clock = settings, runtime.clock
-        self._reader = ContentReader(handler, bodies_of(schema).reader(), columns, settings.key, check)
+        bodies = bodies_of(schema)
+        if bodies.how.registry is not None:
+            rule = "messages of a queue are read by a schema of your own"
+            raise ConfigError("registry", None, rule, "Give avro_schema, or bring the messages into a hub")
+        self._reader = ContentReader(handler, bodies.reader(), columns, settings.key, check)
         spec = TableSpec(name=table, pipeline=pipeline, keys=handler.keys)
         self._sink: Sink = open_sink(sink, spec, base=runtime.base)
         kept = require(self._sink, STATES, "a queue processor")

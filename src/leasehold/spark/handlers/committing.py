@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from leasehold.formats.bodies import BodyReader
 from leasehold.handlers.contract import Computed, EntityHandler
@@ -21,15 +23,12 @@ from leasehold.handlers.places import ReadBatch
 from leasehold.handlers.settings import Spread
 from leasehold.handlers.spread import check_spread
 from leasehold.handlers.table import HandledTable
+from leasehold.registries import RegisteredSchema
 from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult
 from leasehold.spark.handlers.lanes import RangeEvents
 from leasehold.spark.handlers.leased import BatchLeases, batch_leases
 from leasehold.spark.handlers.tasks import HandlerCall, TaskPiece
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 Trusts = Callable[[str, int], bool]
 """Whether a partition is held at an owner level, at this moment."""
@@ -67,6 +66,7 @@ class CommittingTable(HandledTable):
         self.trusts: Trusts = lambda partition, owner_level: True
         self.ahead: dict[str, tuple[Watermark, Computed]] = {}
         self.result = BatchResult()
+        self._schemas: dict[int, RegisteredSchema | None] = {}
 
     def read_by(self, reader: BodyReader) -> None:
         """Give the handler the columns that `reader` finds in bodies. Raises `ConfigError` if they do not fit."""
@@ -99,7 +99,7 @@ class CommittingTable(HandledTable):
 
         last = 1 if self._on_failure == "discard" else self._retries.deliveries
         call = HandlerCall(
-            *(self._handler, self._reader, self._state, self._url, self.sink.spec, last),
+            *(self._handler, self._reader.given(self._schemas), self._state, self._url, self.sink.spec, last),
             emits=self._sender is not None,
             related=self._related,
             late=self._late,
@@ -125,6 +125,7 @@ class CommittingTable(HandledTable):
         new = tuple(event for event in lane if is_new(event.sequence_number))
         if not new:
             return None
+        self._schemas |= self._reader.schemas_of(pa.array([event.body for event in new], pa.binary()))
         waiting = frozenset(self._waiting(lane, mark) if self._spread is None else ())
         return mark, TaskPiece(lane.hub, lane.partition, lane.owner_level, new, waiting, lane.batch_id)
 

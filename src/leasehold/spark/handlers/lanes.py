@@ -68,6 +68,7 @@ def read_raw(file: PipelineFile) -> PipelineFile:
         schema=None,
         format="json",
         avro_schema=None,
+        registry=None,
         rescue=None,
         timestamps="exact",
         sql=None,

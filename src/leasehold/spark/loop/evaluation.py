@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- its name in every Spark program
 
 from leasehold.logs import about
+from leasehold.registries.known_schemas import KnownSchemas
 from leasehold.sinks.rules.batch import Batch
 from leasehold.spark.loop.jobs import Jobs
 from leasehold.spark.loop.orders import Order, Receipt, title
@@ -49,6 +50,8 @@ class Evaluated:
     producers: tuple[tuple[str, str], ...] = ()
     parts: dict[str, float] = field(default_factory=dict)
     times: dict[str, tuple[int, float]] = field(default_factory=dict)
+    unknown: frozenset[int] = frozenset()
+    """Numbers of schemas that tasks needed and had not: nothing of this counts, and the order is to be read anew."""
 
 
 def evaluated(
@@ -80,7 +83,8 @@ def evaluated(
     times = last_times(told)
     batch = replace(batch, ranges=timed(order.ranges, times), read=events_of(told.values()) if told else None)
     producers = put_together(receipt.producers for receipt in told.values())
-    return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()), times=times)
+    unknown: frozenset[int] = frozenset().union(*(receipt.unknown for receipt in told.values()))
+    return Evaluated(batch, sizes(told), producers=producers, parts=parts(told.values()), times=times, unknown=unknown)
 
 
 def collecting(picks: Picked | None, order: Order, jobs: Jobs) -> Collect:
@@ -103,15 +107,37 @@ def rejected_of(receipts: Iterable[Receipt]) -> pa.Table | None:
 
 
 class Evaluation:
-    """Evaluates batches for a table. `lasting`: whether the transform's plan may be executed again."""
+    """Evaluates batches for a table. `lasting`: whether the transform's plan may be executed again.
 
-    def __init__(self, jobs: Jobs, transform: Transform, table: EvaluatesRows, *, name: str, lasting: bool) -> None:
+    Where bodies name schemas of a registry, tasks tell which they have not; this thread fetches them from `schemas`,
+    and has the batch read anew.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        transform: Transform,
+        table: EvaluatesRows,
+        *,
+        name: str,
+        lasting: bool,
+        schemas: KnownSchemas | None = None,
+    ) -> None:
+        self._schemas = schemas
         self._jobs, self._transform, self._table, self._name = jobs, transform, table, name
         self._lasting = lasting and jobs.plan_lasts
         self._plans: dict[int, tuple[Prepared, Picked | None]] = {}
 
     def __call__(self, order: Order) -> Evaluated:
         """Read, transform and fetch what this order says. Raises whatever that raises."""
+        if self._schemas is None:
+            return self._once(order)
+        found = self._once(order := order.with_schemas(self._schemas.all()))
+        while found.unknown:
+            found = self._once(order := order.with_schemas(self._schemas.of(found.unknown)))
+        return found
+
+    def _once(self, order: Order) -> Evaluated:
         group = batch_id(order.ranges)
         self._jobs.begin(order, group, title(self._name, order.ranges))
         started = time.monotonic()

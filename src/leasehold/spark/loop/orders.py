@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from leasehold.errors import StaleBatch
 from leasehold.model import EventRange
+from leasehold.registries import RegisteredSchema
+from leasehold.registries.known_schemas import Schemas
 from leasehold.spark.plan.offsets import ReadRange
 
 
@@ -24,7 +26,8 @@ from leasehold.spark.plan.offsets import ReadRange
 class Order:
     """What the tasks of one try of a batch are to read. `mean` is what an event weighs, in bytes, as far as known.
 
-    `skipped` are sequence numbers of events, by partition, that tasks read and give to nobody.
+    `skipped` are sequence numbers of events, by partition, that tasks read and give to nobody. `schemas` are those of
+    the registry that this process has, by number: tasks ask no registry.
     """
 
     hub: str
@@ -33,6 +36,7 @@ class Order:
     most_bytes: int | None = None
     mean: Mapping[str, float] = field(default_factory=dict)
     skipped: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    schemas: Schemas = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def text(self) -> str:
@@ -40,7 +44,12 @@ class Order:
         tasks = [[[one.partition, one.start, one.end, one.owner_level] for one in task] for task in self.tasks]
         most, mean = self.most_bytes, {partition: round(mean) for partition, mean in self.mean.items()}
         told = {"token": self.token, "hub": self.hub, "tasks": tasks, "most_bytes": most, "mean": mean}
-        return json.dumps({**told, "skipped": dict(self.skipped)})
+        schemas = {number: one and astuple(one) for number, one in self.schemas.items()}
+        return json.dumps({**told, "skipped": dict(self.skipped), "schemas": schemas})
+
+    def with_schemas(self, schemas: Schemas) -> Order:
+        """The same, to be read anew with these schemas too."""
+        return replace(self, schemas={**self.schemas, **schemas}, token=secrets.token_hex(8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +63,17 @@ class TaskOrder:
     most_bytes: int | None
     mean: Mapping[str, float]
     skipped: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    schemas: Schemas = field(default_factory=dict)
 
 
 def task_order(text: str, task: int) -> TaskOrder:
     """What the task of this number reads by the order of this text."""
     order = json.loads(text)
     ranges = tuple(ReadRange(*entry) for entry in order["tasks"][task])
-    return TaskOrder(order["token"], task, order["hub"], ranges, order["most_bytes"], order["mean"], order["skipped"])
+    schemas = {int(number): one and RegisteredSchema(*one) for number, one in order["schemas"].items()}
+    return TaskOrder(
+        order["token"], task, order["hub"], ranges, order["most_bytes"], order["mean"], order["skipped"], schemas
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,7 @@ class Receipt:
     `rejected` are the events whose bodies it could not read, as an Arrow stream, None if there are none; `producers`
     the trace contexts of its events, where the loop has asked for them. It has waited `reading` seconds for the hub.
     `times` has the number of the last event of each partition, and when it was enqueued, in seconds since 1970.
+    `unknown` are numbers of schemas that its order had not: what it has read does not count then.
     """
 
     token: str
@@ -80,6 +94,7 @@ class Receipt:
     producers: tuple[tuple[str, str], ...] = ()
     reading: float = 0.0
     times: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    unknown: frozenset[int] = frozenset()
 
 
 def check_receipts(order: Order, receipts: Iterable[Receipt]) -> dict[int, Receipt]:

@@ -81,6 +81,7 @@ class Tally:
     producers: Producers = field(default_factory=dict)
     reading: float = 0.0
     times: dict[str, tuple[int, float]] = field(default_factory=dict)
+    unknown: set[int] = field(default_factory=set)
 
 
 def run_task(
@@ -88,6 +89,8 @@ def run_task(
 ) -> Generator[pa.RecordBatch, None, None]:
     """All events of the task's ranges, in order within each. `pause` waits before a reader connects anew."""
     hub = shared_hub(spec.url, order.hub)
+    if spec.bodies is not None:
+        spec = replace(spec, bodies=spec.bodies.given(order.schemas))
     for one in order.ranges:
         rows = 0
         for batch in _timed(_events(hub, spec, one, order.mean.get(one.partition), pause), tally):
@@ -131,7 +134,10 @@ def receipt_of(order: TaskOrder, tally: Tally) -> Receipt:
                 writer.write_batch(batch)
         rejected = stream.getvalue().to_pybytes()
     producers = tuple(tally.producers)
-    return Receipt(order.token, order.task, tally.events, tally.size, rejected, producers, tally.reading, tally.times)
+    return Receipt(
+        *(order.token, order.task, tally.events, tally.size, rejected, producers, tally.reading, tally.times),
+        frozenset(tally.unknown),
+    )
 
 
 def _events(
@@ -188,6 +194,7 @@ def _out(spec: ReadSpec, batch: pa.RecordBatch, owner_level: int, tally: Tally) 
         yield with_level(batch, owner_level, spec.columns)
         return
     read = spec.bodies.read(batch.column("body"))
+    tally.unknown |= read.unknown
     out = with_level(batch, owner_level, spec.columns)
     arrays = [*read.columns.columns, *out.columns]
     names = [*read.columns.schema.names, *out.schema.names]

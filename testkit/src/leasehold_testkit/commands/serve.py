@@ -1,4 +1,4 @@
-"""`leasehold serve`: a log as an event hub, a file of queues as a Service Bus namespace, a Kafka, or a Postgres."""
+"""`leasehold serve`: a log as an event hub, queues as a Service Bus namespace, a Kafka, a registry, or a Postgres."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _queue_options(command: Callable[..., object]) -> Any:
     return decorated
 
 
-@click.command(short_help="Serve an embedded log or queues to Azure's clients, or a Kafka or Postgres.")
-@click.argument("url", metavar="URL|kafka|postgres")
+@click.command(short_help="Serve an embedded log or queues to Azure's clients, a Kafka, a registry or a Postgres.")
+@click.argument("url", metavar="URL|kafka|registry|postgres")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=0, show_default=True, help="The port; 0 takes a free one."
@@ -101,7 +101,7 @@ def serve(
     request: _Asked,
     output: Output,
 ) -> None:
-    """Serve an embedded log or queues to Azure's clients, or a Kafka or Postgres.
+    """Serve an embedded log or queues to Azure's clients, a Kafka, a registry or a Postgres.
 
     For tests and trials. Prints the connection string, or the URL, and runs until Ctrl-C.
 
@@ -117,14 +117,16 @@ def serve(
     address it says so.
 
     kafka is a cluster of one broker in memory, for clients of Kafka on this machine: librdkafka's mock cluster, with
-    the topics of --topic. postgres is a real server for this machine, with a password made by chance; run by root, it
-    works as the user pgserver. Both say what they keep, and for how long.
+    the topics of --topic. registry is a registry of schemas in memory, for Confluent's serializers. postgres is a real
+    server for this machine, with a password made by chance; run by root, it works as the user pgserver. Each says what
+    it keeps, and for how long.
 
     \b
     Examples:
       leasehold serve log:///hubs/flights.db --name flights
       leasehold serve servicebus:///bus.db --queue orders --topic news/all
       leasehold serve kafka --topic orders --partitions 4
+      leasehold serve registry --port 8081
       leasehold serve postgres --keep pgdata
     """
     given = {
@@ -142,6 +144,8 @@ def serve(
         raise ConfigError(refused[0], None, f"is not for {kind}", "Leave it out: leasehold serve --help")
     if url == "kafka":
         _serve_kafka(request.topics, partitions or 4, output)
+    elif url == "registry":
+        _serve_registry(port, output)
     elif url == "postgres":
         _serve_postgres(port, keep, output)
     elif kind == "servicebus":
@@ -153,6 +157,7 @@ def serve(
 _TAKEN = {
     "kafka": ("--topic", "--partitions"),
     "postgres": ("--port", "--keep"),
+    "registry": ("--port",),
     "log": ("--host", "--port", "--name"),
     "servicebus": ("--host", "--port", "--topic", "--queue and its like"),
 }
@@ -180,6 +185,21 @@ def _serve_kafka(topics: tuple[str, ...], partitions: int, output: Output) -> No
                 summary="\n".join(urls) + f"\n\nserving {counted(len(topics), 'topic')} with "
                 f"{counted(partitions, 'partition')}{each} until Ctrl-C, for trying only. {BOUNDS}",
                 facts={"servers": server.servers, "topics": list(topics), "urls": urls, "partitions": partitions},
+            )
+        )
+        threading.Event().wait()
+
+
+def _serve_registry(port: int, output: Output) -> None:
+    from leasehold_testkit.emulators.registry import BOUNDS, RegistryServer
+
+    _close_when_ended()
+    with closing(RegistryServer(port)) as server:
+        output.show(
+            Result(
+                summary=f"{server.url}\n\nserving a registry of schemas until Ctrl-C, for trying only, and to this "
+                f"machine alone. {BOUNDS}",
+                facts={"url": server.url, "port": server.port},
             )
         )
         threading.Event().wait()
