@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 from tests.cli.served import serving
 
 from leasehold.cli.app import app
@@ -82,6 +83,25 @@ def test_a_kafka_is_served_until_ctrl_c() -> None:
         other.close()
 
 
+def test_a_registry_is_served_until_ctrl_c() -> None:
+    with serving("registry", "--json") as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        with SchemaRegistryClient({"url": url}) as client:
+            number = client.register_schema("orders-value", Schema('"int"', "AVRO"))
+            assert client.register_schema("others-value", Schema('"int"', "AVRO")) == number
+            assert client.get_schema(number).schema_str == '"int"'
+            latest = client.register_schema("orders-value", Schema("{}", "JSON"))
+            assert client.get_latest_version("orders-value").schema_id == latest
+            assert client.get_versions("orders-value") == [1, 2]
+            assert client.lookup_schema("orders-value", Schema('"int"', "AVRO")).version == 1
+            assert client.get_subjects() == ["orders-value", "others-value"]
+            with pytest.raises(SchemaRegistryError, match="not found"):
+                client.get_schema(99)
+            with pytest.raises(SchemaRegistryError, match="not found"):
+                client.get_version("orders-value", 3)
+
+
 def test_a_postgres_is_served_until_ctrl_c_and_again(open_folder: Path) -> None:
     """Its password is the same, and nobody gets in without one."""
     keep = ("--keep", str(open_folder / "data"))
@@ -141,6 +161,7 @@ def test_people_get_the_connection_string_on_a_line_of_its_own(tmp_path: Path) -
         (["kafka"], "a Kafka makes no topic later"),
         (["kafka", "--topic", "news/all"], "1 to 249 letters"),
         (["kafka", "--topic", "news", "--port", "9092"], "--port: is not for kafka"),
+        (["registry", "--keep", "x"], "--keep: is not for registry"),
         (["postgres", "--host", "example.org"], "--host: is not for postgres"),
         (["servicebus:///{folder}/bus.db"], "the file has no queue yet"),
         (["servicebus:///{folder}/bus.db", "--topic", "news"], "TOPIC/SUBSCRIPTION"),
