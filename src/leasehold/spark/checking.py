@@ -36,7 +36,7 @@ from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.content import kind_of_order
-from leasehold.spark.given_events import frame_of, read_bodies
+from leasehold.spark.given_events import frame_of, split_by_bodies
 from leasehold.spark.kept_events import with_levels
 from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.failures import sort_failure
@@ -196,7 +196,7 @@ def _sample(spark: SparkSession, file: PipelineFile, most: int) -> Iterator[Find
         return
     events = with_levels(pa.Table.from_batches(batches), {}).select(COLUMNS)
     transform = BatchTransform(file, spark)
-    good, bad = read_bodies(transform, events)
+    good, bad = split_by_bodies(transform, events)
     if bad is not None:
         first = bad["reason"][0].as_py()
         said = f"{bad.num_rows} of the last {events.num_rows} events cannot be read, and would be rejected"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def read_bodies(transform: BatchTransform, events: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+def split_by_bodies(transform: BatchTransform, events: pa.Table) -> tuple[pa.Table, pa.Table | None]:
     """The events with the columns of their bodies, and those whose body cannot be read, with the column `reason`."""
     reader = transform.bodies()
     if reader is None:

@@ -24,7 +24,7 @@ from leasehold.operations.aside.rejected import Recomputed
 from leasehold.pipeline_file import PipelineFile
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.set_aside import EventId, RejectedRow
-from leasehold.spark.given_events import frame_of, read_bodies
+from leasehold.spark.given_events import frame_of, split_by_bodies
 from leasehold.spark.kept_events import event_ids, events_of_hub, kept_events, whole_rows, with_bodies, with_levels
 from leasehold.spark.loop.poison import halves
 from leasehold.spark.plan.batch_transform import BatchTransform
@@ -110,7 +110,7 @@ class Retransform:
 
     def _computed(self, events: pa.Table) -> Iterator[Recomputed]:
         events = events.select(COLUMNS)
-        good, rejected = read_bodies(self._transform, events)
+        good, rejected = split_by_bodies(self._transform, events)
         poison: dict[EventId, str] = {}
         for ids, batch in self._sifted(good, poison):
             if ids:
