@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +37,8 @@ Convert = Callable[[pa.Array], pa.Array]
 
 _FEW = 50
 """So few are left out rather than halved again."""
+_TEXT = 2**31
+"""As much text as one column holds: beyond it the library ends its thread."""
 _NODES = 1_000
 """A schema of more types than these, each counted where it stands, is read one by one."""
 _READ = frozenset({"boolean", "int", "long", "float", "double", "string", "enum"})
@@ -56,29 +60,27 @@ class _NotRead(Exception):
 
 def avro_columns(schema: pa.Schema, writer: AvroSchema, *, rescue: bool) -> AvroColumns | None:
     """What reads many bodies by the schema `writer` into these columns; None where that is not possible."""
-    try:
-        import pyruhvro
-    except ImportError:  # there is no wheel for every machine
+    if find_spec("pyruhvro") is None:  # there is no wheel for every machine
         return None
     if writer.counted or writer.root.kind != "record":
         return None
     try:
-        written = json.dumps(_Physical().of(writer.root))
         struct = pa.struct(list(schema))
         if rescue and _leaves_over(writer.root, struct):
             return None
-        convert = _struct(writer.root, struct)
+        return AvroColumns(schema, _Physical(), writer, _struct(writer.root, struct))
     except _NotRead:
         return None
-    return AvroColumns(schema, written, writer.header, convert, pyruhvro)
 
 
 class AvroColumns:
     """Reads bodies with or without the `header` of a single object."""
 
-    def __init__(self, schema: pa.Schema, written: str, header: bytes, convert: Convert, library: Any) -> None:
-        self._schema, self._written, self._header = schema, written, header
-        self._convert, self._library = convert, library
+    def __init__(self, schema: pa.Schema, physical: _Physical, writer: AvroSchema, convert: Convert) -> None:
+        import pyruhvro
+
+        self._schema, self._header, self._convert, self._library = schema, writer.header, convert, pyruhvro
+        self._written, self._widest = json.dumps(physical.of(writer.root)), physical.widest
 
     def read(self, bodies: pa.Array) -> list[Vouched]:
         """What is surely good among these, with the rows that it is of."""
@@ -94,13 +96,14 @@ class AvroColumns:
         return read
 
     def _vouch(self, bodies: pa.Array, rows: pa.Array, read: list[Vouched]) -> None:
-        try:
-            read.append(self._attempt(bodies, rows))
-        except (ValueError, OverflowError):  # Arrow's are among them
-            half = len(bodies) // 2
-            if half and len(bodies) > _FEW:
-                self._vouch(bodies[:half], rows[:half], read)
-                self._vouch(bodies[half:], rows[half:], read)
+        if bodies.nbytes * self._widest < _TEXT:
+            with suppress(ValueError, OverflowError):  # Arrow's are among them
+                read.append(self._attempt(bodies, rows))
+                return
+        half = len(bodies) // 2
+        if half and len(bodies) > _FEW:
+            self._vouch(bodies[:half], rows[:half], read)
+            self._vouch(bodies[half:], rows[half:], read)
 
     def _attempt(self, bodies: pa.Array, rows: pa.Array) -> Vouched:
         """Those that come out as they came in. Raises `ValueError` where one cannot be read, or fits no column."""
@@ -115,10 +118,14 @@ class AvroColumns:
 
 
 class _Physical:
-    """The schema without names and logical types: what says the same of each byte. Raises `_NotRead`."""
+    """The schema without names and logical types: what says the same of each byte. Raises `_NotRead`.
+
+    `widest` is how many bytes of text come of a byte at most: the longest symbol of an enum.
+    """
 
     def __init__(self) -> None:
         self._count = 0
+        self.widest = 1
 
     def of(self, node: Node) -> Any:
         self._count += 1
@@ -131,6 +138,7 @@ class _Physical:
         if node.items is not None:
             return {"type": node.kind, "items" if node.kind == "array" else "values": self.of(node.items)}
         if node.kind == "enum":
+            self.widest = max([self.widest, *(len(symbol.encode()) for symbol in node.symbols)])
             return {"type": "enum", "name": name, "symbols": node.symbols}
         if inner := _or_null(node):
             return [self.of(one) if one is inner else "null" for one in node.branches]
