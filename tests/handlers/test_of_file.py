@@ -313,7 +313,7 @@ def test_a_plain_function_is_told_how_it_becomes_a_handler(place: Path) -> None:
         ('keys = ["order_id"]', 'keys = ["amount"]', "sink.keys.*is for the keys order_id"),
         ('state = "order_id STRING, total', 'state = "total', "sink.state.*the key order_id is not in it"),
         ('state = "order_id STRING,', 'state = "order_id NOTHING,', "sink.state"),
-        ('schema = "order_id STRING, amount DECIMAL(12,2)"', "", "transform.schema.*fields of the JSON body"),
+        ('schema = "order_id STRING, amount DECIMAL(12,2)"', "", "transform.schema.*fields of the body"),
         ("[sink]", 'sql = "SELECT * FROM events"\n[sink]', "transform.sql.*takes Spark"),
         ("[sink]", 'python = "a:b"\n[sink]', "transform.python.*takes Spark"),
         (
