@@ -181,6 +181,7 @@ def test_random_schemas_give_what_fastavro_wrote() -> None:
         assert found == [drawn.column | {"rest": None}], drawn
 
 
+@pytest.mark.more
 def test_bodies_that_are_broken_are_rejected_or_what_fastavro_reads() -> None:
     dice = Random(60)
     rejected = taken = 0

@@ -91,6 +91,7 @@ def test_flights_are_read_many_at_once_but_for_those_that_are_broken(few: int, m
     assert agree(FLIGHT, COLUMNS, mixed) > (1_900 if few == 0 else 500)
 
 
+@pytest.mark.more
 def test_random_schemas_agree() -> None:
     dice = Random(62)
     many = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,7 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from leasehold.body_format import BodyFormat
 from leasehold.errors import ConfigError, RegistryError, RegistryUnavailable, Verdict
 from leasehold.formats import BodyReader, ReadBodies
-from leasehold.registries import RegisteredSchema, open_registry
+from leasehold.registries import RegisteredSchema, Schemas, open_registry
 from leasehold.registries.known_schemas import KnownSchemas
 from leasehold_testkit.emulators.registry import RegistryServer
 
@@ -123,22 +123,47 @@ def test_a_reader_that_is_given_schemas_asks_nobody_and_tells_which_it_needs(ser
     assert outcome(read) == [("a", None, None), "its schema, 7, is not known to the registry"]
 
 
+class Late:
+    """A registry in which a schema appears when it has been asked for often enough."""
+
+    def __init__(self, **after: int) -> None:
+        self._left = {int(number.removeprefix("n")): count for number, count in after.items()}
+        self.calls: list[list[int]] = []
+
+    def schemas(self, numbers: Iterable[int]) -> Schemas:
+        self.calls.append(list(numbers))
+        for number in self.calls[-1]:
+            self._left[number] -= 1
+        return {n: None if self._left[n] >= 0 else RegisteredSchema("AVRO", '"int"') for n in self.calls[-1]}
+
+
 def test_a_number_that_is_not_known_is_asked_for_twice_and_again_later() -> None:
-    class Late:
-        def __init__(self) -> None:
-            self.asked = 0
-
-        def schema(self, number: int) -> RegisteredSchema | None:
-            self.asked += 1
-            return RegisteredSchema("AVRO", '"int"') if self.asked > 3 else None
-
-    late, paused = Late(), list[float]()
+    late, paused = Late(n5=3), list[float]()
     known = KnownSchemas(late, paused.append)
     assert known.of([5]) == {5: None}
-    assert (late.asked, len(paused), known.all()) == (2, 1, {})
+    assert (late.calls, len(paused), known.all()) == ([[5], [5]], 1, {})
     assert known.of([5]) == {5: RegisteredSchema("AVRO", '"int"')}
     assert known.of([5])
-    assert (late.asked, list(known.all())) == (4, [5])
+    assert (late.calls, len(paused), list(known.all())) == ([[5]] * 4, 2, [5])
+
+
+def test_all_numbers_that_are_not_known_wait_together() -> None:
+    late, paused = Late(n1=0, n2=1, n3=9, n4=9), list[float]()
+    known = KnownSchemas(late, paused.append)
+    here = RegisteredSchema("AVRO", '"int"')
+    assert known.of([1, 2, 3, 4]) == {1: here, 2: here, 3: None, 4: None}
+    assert (late.calls, len(paused)) == ([[1, 2, 3, 4], [2, 3, 4]], 1)
+
+
+def test_hundreds_of_numbers_that_nobody_knows_are_refused_in_seconds(server: RegistryServer) -> None:
+    number = server.register("flights", schema(id="string"))
+    bodies = [headed(number, b"\x02a"), *(headed(1000 + n, b"") for n in range(500))]
+    read = outcome(reader(server.url).read(pa.array(bodies)))
+    assert read[0] == ("a", None, None)
+    assert read[1:] == [f"its schema, {1000 + n}, is not known to the registry" for n in range(500)]
+    assert sorted(server.requests) == sorted(
+        [f"/schemas/ids/{number}", *(f"/schemas/ids/{1000 + n}" for n in range(500) for _ in range(2))]
+    )
 
 
 def test_a_registry_that_is_away_is_waited_for_and_one_that_refuses_needs_a_person() -> None:
@@ -147,11 +172,11 @@ def test_a_registry_that_is_away_is_waited_for_and_one_that_refuses_needs_a_pers
         inside = server.url.replace("http://", "http://me:a%3Ab%40c%2F@")
         assert outcome(reader(inside).read(pa.array([headed(number, b"\x02a")]))) == [("a", None, None)]
         with pytest.raises(RegistryError, match="Check the URL, and the user") as refused:
-            open_registry(server.url.replace("http://", "http://me:secret@")).schema(number)
+            open_registry(server.url.replace("http://", "http://me:secret@")).schemas([number])
         assert refused.value.verdict is Verdict.MEND
         assert "secret" not in str(refused.value)
     with pytest.raises(RegistryUnavailable) as away:
-        open_registry(inside).schema(number)
+        open_registry(inside).schemas([number])
     assert away.value.verdict is Verdict.PASSES
     assert "a%3A" not in str(away.value)
 

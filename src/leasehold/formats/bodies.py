@@ -29,9 +29,9 @@ from leasehold.formats.json_rows import RowReader
 from leasehold.formats.misfits import NO_BODY
 from leasehold.formats.schema_headers import NO_HEADER, by_schema, schema_numbers, without_header
 from leasehold.formats.shapes import Vouched, check_columns, nullable
-from leasehold.registries import RegisteredSchema
+from leasehold.registries import RegisteredSchema, Schemas
 from leasehold.registries import contract as kinds
-from leasehold.registries.known_schemas import Schemas, known_schemas
+from leasehold.registries.known_schemas import known_schemas
 
 _ROWS = 16_384  # bodies that are read at once
 _FEW = 50

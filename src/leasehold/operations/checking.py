@@ -190,7 +190,7 @@ def look_at_receiver(url: str, place: str) -> Iterator[Finding]:
 
 def look_at_registry(url: str, place: str) -> Iterator[Finding]:
     """Whether the registry of schemas answers, and lets this user ask."""
-    open_registry(url).schema(1)
+    open_registry(url).schemas([1])
     yield Finding("registry", place, True, "it gives schemas by their numbers")
 
 

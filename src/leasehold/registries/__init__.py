@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from leasehold.backends import masked
 from leasehold.errors import ConfigError
-from leasehold.registries.contract import RegisteredSchema, SchemaRegistry
+from leasehold.registries.contract import RegisteredSchema, SchemaRegistry, Schemas
 
-__all__ = ["RegisteredSchema", "SchemaRegistry", "open_registry"]
+__all__ = ["RegisteredSchema", "SchemaRegistry", "Schemas", "open_registry"]
 
 
 def open_registry(url: str) -> SchemaRegistry:

@@ -6,13 +6,14 @@ be left out, and what an answer means. The client tries again by itself for a fe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from leasehold.backends import masked
 from leasehold.errors import ConfigError, MissingDependency, RegistryError, RegistryUnavailable
-from leasehold.registries.contract import AVRO, RegisteredSchema
+from leasehold.registries.contract import AVRO, RegisteredSchema, Schemas
 
 _OPTIONS = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
 _NOT_FOUND = 404
@@ -36,12 +37,15 @@ class ConfluentRegistry:
         except (ValueError, TypeError, OSError) as error:
             raise ConfigError("registry", self._shown, str(error), "Correct the URL") from None
 
-    def schema(self, number: int) -> RegisteredSchema | None:
+    def schemas(self, numbers: Iterable[int]) -> Schemas:
+        with self._client() as client:  # schemas are fetched once: nobody keeps a connection for the next ones
+            return {number: self._schema(client, number) for number in numbers}
+
+    def _schema(self, client: Any, number: int) -> RegisteredSchema | None:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            with self._client() as client:  # schemas are fetched once: nobody keeps a connection for the next one
-                found = client.get_schema(number)
+            found = client.get_schema(number)
         except SchemaRegistryError as error:
             self._refuse(error)
             return None

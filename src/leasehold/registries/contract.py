@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,9 +19,13 @@ class RegisteredSchema:
     references: bool = False
 
 
+Schemas = Mapping[int, RegisteredSchema | None]
+"""Schemas by number; None where the registry has none."""
+
+
 class SchemaRegistry(Protocol):
     """A registry of schemas."""
 
-    def schema(self, number: int) -> RegisteredSchema | None:
-        """The schema of this number; None where there is none. Raises `RegistryUnavailable`, `RegistryError`."""
+    def schemas(self, numbers: Iterable[int]) -> Schemas:
+        """The schemas of these numbers, over one connection. Raises `RegistryUnavailable`, `RegistryError`."""
         ...

@@ -1,7 +1,8 @@
 """Schemas that this process has fetched, by registry and number: each is asked for once.
 
 A number that a registry does not know is asked for twice, with a pause between: a registry of several servers may not
-have it everywhere yet. That it is not known is forgotten at once, since it may come.
+have it everywhere yet. All numbers of a call wait together, since bodies that are not Avro may name thousands. That a
+number is not known is forgotten at once, since its schema may come.
 
 Concurrency: any thread may ask, and two may fetch the same schema at the same time: a number has one schema for ever.
 """
@@ -10,14 +11,11 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection
 
-from leasehold.registries import RegisteredSchema, SchemaRegistry, open_registry
+from leasehold.registries import RegisteredSchema, SchemaRegistry, Schemas, open_registry
 
-Schemas = Mapping[int, RegisteredSchema | None]
-"""Schemas by number; None where the registry knows none."""
-
-_PAUSE = 0.5  # seconds before a number is asked for again
+_PAUSE = 0.5  # seconds before the numbers that are lacking are asked for again
 
 
 class KnownSchemas:
@@ -27,22 +25,23 @@ class KnownSchemas:
         self._registry, self._pause = registry, pause
         self._known: dict[int, RegisteredSchema] = {}
 
-    def of(self, numbers: Iterable[int]) -> Schemas:
+    def of(self, numbers: Collection[int]) -> Schemas:
         """The schemas of these numbers. Raises `RegistryUnavailable`, `RegistryError`."""
-        return {number: self._known.get(number) or self._fetched(number) for number in numbers}
+        if self._fetch(numbers):
+            self._pause(_PAUSE)
+            self._fetch(numbers)
+        return {number: self._known.get(number) for number in numbers}
 
     def all(self) -> Schemas:
         """What has been fetched so far."""
         return dict(self._known)
 
-    def _fetched(self, number: int) -> RegisteredSchema | None:
-        found = self._registry.schema(number)
-        if found is None:
-            self._pause(_PAUSE)
-            found = self._registry.schema(number)
-        if found is not None:
-            self._known[number] = found
-        return found
+    def _fetch(self, numbers: Collection[int]) -> bool:
+        """Fetch those of these that are not known. Whether the registry lacks any."""
+        wanted = [number for number in numbers if number not in self._known]
+        found = self._registry.schemas(wanted) if wanted else {}
+        self._known.update((number, schema) for number, schema in found.items() if schema is not None)
+        return None in found.values()
 
 
 @functools.cache

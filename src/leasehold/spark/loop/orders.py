@@ -17,8 +17,7 @@ from dataclasses import astuple, dataclass, field, replace
 
 from leasehold.errors import StaleBatch
 from leasehold.model import EventRange
-from leasehold.registries import RegisteredSchema
-from leasehold.registries.known_schemas import Schemas
+from leasehold.registries import RegisteredSchema, Schemas
 from leasehold.spark.plan.offsets import ReadRange
 
 

@@ -120,6 +120,7 @@ def _schema(body: Any) -> dict[str, Any]:
 def _handler(answer: Callable[[str, str, Any, str | None], Answer]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or the body of an answer waits 40 ms for the client to confirm its head
 
         def do_GET(self) -> None:
             self._reply(*answer("GET", self.path, None, self.headers.get("Authorization")))
