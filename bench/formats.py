@@ -62,7 +62,7 @@ def run(quick: bool) -> list[Row]:
         chunk = pa.array(_spoilt(bodies, share), pa.binary())
         rate = _rate(_reading(reader, chunk), turns)
         rows.append((f"bodies: {name}", rate, "bodies/s", rate / bare, goal))
-    avro = BodyFormat(format="avro", avro_schema=json.dumps(AVRO))
+    avro = BodyFormat(format="avro", writer_schema=json.dumps(AVRO))
     written = pa.array([_in_avro(body) for body in bodies], pa.binary())
     rate = _rate(_reading(BodyReader(SCHEMA, avro), written), turns)
     rows.append(("bodies in Avro, to JSON: all fields", rate, "bodies/s", rate / rows[1][1], "0.90"))

@@ -192,8 +192,8 @@ def pipeline(folder: Path, section: str, name: str, value: Any, over: dict[str, 
             document["source"][both] = "2s"
     if name in ("rescue", "timestamps"):
         document["transform"] = {"schema": "id STRING"}
-    if name in ("format", "avro_schema"):
-        document["transform"] = {"schema": "id STRING", "format": "avro", "avro_schema": "words"}
+    if name in ("format", "writer_schema"):
+        document["transform"] = {"schema": "id STRING", "format": "avro", "writer_schema": "words"}
         (folder / "words").write_text("{}")
     if name == "registry":
         document["transform"] = {"schema": "id STRING", "format": "avro"}

@@ -25,8 +25,8 @@ class BodyFormat:
     """How the bodies of events, or of messages, are read.
 
     format       `json` (default) or `avro`
-    avro_schema  with `avro`, the schema that bodies are written by: its JSON text, or the path of a file that has it
-    registry     with `avro`, in place of `avro_schema`, the URL of the registry that has the schemas by whose numbers
+    writer_schema  with `avro`, the schema that bodies are written by: its JSON text, or the path of a file that has it
+    registry     with `avro`, in place of `writer_schema`, the URL of the registry that has the schemas by whose numbers
                  bodies begin
     rescue       the name of one more column, of strings, in which fields of a body that no column takes are kept, at
                  any depth, as one JSON object; null if there are none. Default: they are dropped
@@ -36,7 +36,7 @@ class BodyFormat:
     """
 
     format: str = JSON
-    avro_schema: str | Path | None = None
+    writer_schema: str | Path | None = None
     registry: str | None = field(default=None, repr=False)
     rescue: str | None = None
     timestamps: str = EXACT
@@ -48,28 +48,30 @@ class BodyFormat:
         if self.timestamps not in (EXACT, TRUNCATE):
             rule = f"{EXACT} or {TRUNCATE}"
             raise ConfigError("timestamps", self.timestamps, rule, "Leave it out to reject finer times")
-        if self.format == AVRO and (self.avro_schema is None) == (self.registry is None):
-            remedy = 'Give avro_schema, its JSON text or the path of its file: "flight.avsc"; or the URL of a registry'
-            raise ConfigError("avro_schema", None, "bodies in Avro are read by the schema that wrote them", remedy)
-        for name in ("avro_schema", "registry"):
+        if self.format == AVRO and (self.writer_schema is None) == (self.registry is None):
+            remedy = (
+                'Give writer_schema, its JSON text or the path of its file: "flight.avsc"; or the URL of a registry'
+            )
+            raise ConfigError("writer_schema", None, "bodies in Avro are read by the schema that wrote them", remedy)
+        for name in ("writer_schema", "registry"):
             if self.format != AVRO and getattr(self, name) is not None:
                 raise ConfigError(name, None, 'it is for format = "avro"', "Set the format, or leave it out")
-        if self.avro_schema is not None:
-            object.__setattr__(self, "avro_schema", avro_text(self.avro_schema, Path()))
+        if self.writer_schema is not None:
+            object.__setattr__(self, "writer_schema", schema_text(self.writer_schema, Path()))
 
     def without_rescue(self) -> BodyFormat:
         """The same format, with fields dropped that no column takes."""
         return replace(self, rescue=None)
 
 
-def avro_text(stated: str | Path, folder: Path) -> str:
+def schema_text(stated: str | Path, folder: Path) -> str:
     """The JSON text of a schema, which `stated` is, or of whose file it is the path. Raises `ConfigError`."""
     if not isinstance(stated, str | Path):
-        raise ConfigError("avro_schema", stated, "a text or a path", "Give a schema as JSON text: json.dumps(schema)")
+        raise ConfigError("writer_schema", stated, "a text or a path", "Give a schema as JSON text: json.dumps(schema)")
     if isinstance(stated, str) and stated.lstrip("\ufeff \t\r\n").startswith(_BEGINS):
         return stated.lstrip("\ufeff")
     try:
         return (folder / stated).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError) as error:
         remedy = "Name a file with the schema as JSON, or give its JSON text"
-        raise ConfigError("avro_schema", stated, f"cannot be read ({error})", remedy) from None
+        raise ConfigError("writer_schema", stated, f"cannot be read ({error})", remedy) from None

@@ -18,7 +18,7 @@ from typing import Any
 
 from leasehold import hubs, queues, sinks, stores
 from leasehold.backends import absolute, check_scheme
-from leasehold.body_format import BodyFormat, avro_text
+from leasehold.body_format import BodyFormat, schema_text
 from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
@@ -106,12 +106,12 @@ class PipelineFile:
 
     @property
     def body_format(self) -> BodyFormat:
-        """How bodies are read; the file that `avro_schema` names is read now. Raises `ConfigError`."""
+        """How bodies are read; the file that `writer_schema` names is read now. Raises `ConfigError`."""
         read = self.transform
         with naming("transform."):
             return BodyFormat(
                 format=read.format,
-                avro_schema=read.avro_schema and avro_text(read.avro_schema, self.folder),
+                writer_schema=read.writer_schema and schema_text(read.writer_schema, self.folder),
                 registry=read.registry,
                 rescue=read.rescue,
                 timestamps=read.timestamps,

@@ -67,7 +67,7 @@ class TransformSection:
 
     schema: str | None
     format: str
-    avro_schema: str | None
+    writer_schema: str | None
     registry: str | None = field(repr=False)
     rescue: str | None
     timestamps: str

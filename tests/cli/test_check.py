@@ -268,9 +268,9 @@ def test_a_hub_that_is_not_there_does_not_hide_the_rest(tmp_path: Path) -> None:
 def test_a_store_that_accepts_and_never_answers_is_named_in_time(tmp_path: Path, hub: LogHub) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        _, checks = checked(tmp_path, "--timeout", "1", ownership=f'store = "redis://127.0.0.1:{port}/0"')
-    [problem] = to_do(checks)
-    assert problem.startswith("ownership store: gave no answer within 1 s")
+        _, checks = checked(tmp_path, "--timeout", "8", ownership=f'store = "redis://127.0.0.1:{port}/0"')
+    [problem] = to_do(checks)  # 8 s, in which all others answer on a busy machine, too
+    assert problem.startswith("ownership store: gave no answer within 8 s")
     needs = "not looked at: it needs the ownership store"
     assert {one["part"]: one["said"] for one in checks if one["ok"] is None} == {
         "checkpoint store": needs,

@@ -41,7 +41,7 @@ def of_field(type_: Any) -> dict[str, Any]:
 
 
 def reader(schema: Any, columns: pa.Schema, **how: Any) -> BodyReader:
-    return BodyReader(columns, BodyFormat(format="avro", avro_schema=json.dumps(schema), **how))
+    return BodyReader(columns, BodyFormat(format="avro", writer_schema=json.dumps(schema), **how))
 
 
 def outcome(read: ReadBodies) -> list[Any]:
@@ -367,8 +367,8 @@ def test_a_reader_is_pickled() -> None:
     ids=lambda text: text[:9],
 )
 def test_what_is_no_schema_is_refused(schema: str) -> None:
-    with pytest.raises(ConfigError, match="avro_schema"):
-        BodyReader(pa.schema([("a", pa.string())]), BodyFormat(format="avro", avro_schema=schema))
+    with pytest.raises(ConfigError, match="writer_schema"):
+        BodyReader(pa.schema([("a", pa.string())]), BodyFormat(format="avro", writer_schema=schema))
 
 
 def test_a_body_may_be_a_record_or_something_else() -> None:
@@ -448,16 +448,16 @@ def test_how_deep_a_type_may_hold_itself_is_the_same_whatever_the_columns(levels
 def test_settings_that_do_not_go_together_are_refused(tmp_path: Any) -> None:
     for how, said in (
         ({"format": "avro"}, "bodies in Avro are read by the schema that wrote them"),
-        ({"avro_schema": "{}"}, 'it is for format = "avro"'),
+        ({"writer_schema": "{}"}, 'it is for format = "avro"'),
         ({"format": "xml"}, "json or avro"),
-        ({"format": "avro", "avro_schema": str(tmp_path / "no.avsc")}, "cannot be read"),
+        ({"format": "avro", "writer_schema": str(tmp_path / "no.avsc")}, "cannot be read"),
     ):
         with pytest.raises(ConfigError, match=said):
             BodyFormat(**how)
     path = tmp_path / "one.avsc"
     path.write_text("\ufeff" + json.dumps(TREE))
-    assert BodyFormat(format="avro", avro_schema=path) == BodyFormat(format="avro", avro_schema=str(path))
-    assert BodyFormat(format="avro", avro_schema="\ufeff{}").avro_schema == "{}"
+    assert BodyFormat(format="avro", writer_schema=path) == BodyFormat(format="avro", writer_schema=str(path))
+    assert BodyFormat(format="avro", writer_schema="\ufeff{}").writer_schema == "{}"
     with pytest.raises(ConfigError, match="a text or a path"):
-        BodyFormat(format="avro", avro_schema=TREE)  # type: ignore[arg-type]
-    assert json.loads(str(BodyFormat(format="avro", avro_schema=str(path)).avro_schema)) == TREE
+        BodyFormat(format="avro", writer_schema=TREE)  # type: ignore[arg-type]
+    assert json.loads(str(BodyFormat(format="avro", writer_schema=str(path)).writer_schema)) == TREE

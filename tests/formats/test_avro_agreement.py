@@ -55,7 +55,7 @@ def flight(number: int) -> dict[str, Any]:
 
 def agree(schema: Any, columns: pa.Schema, bodies: Sequence[bytes | None], rescue: str | None = None) -> int:
     """How many of the bodies were read many at once."""
-    how = BodyFormat(format="avro", avro_schema=json.dumps(schema), rescue=rescue)
+    how = BodyFormat(format="avro", writer_schema=json.dumps(schema), rescue=rescue)
     chunk = pa.array(bodies, pa.binary())
     single = BodyReader(columns, how)
     single._many = None

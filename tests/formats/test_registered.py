@@ -189,5 +189,5 @@ def test_urls_that_are_none_are_refused() -> None:
         with pytest.raises(ConfigError, match=said):
             reader(url)
     with pytest.raises(ConfigError, match="bodies in Avro are read by the schema that wrote them"):
-        BodyFormat(format="avro", avro_schema="{}", registry="http://localhost:8081")
+        BodyFormat(format="avro", writer_schema="{}", registry="http://localhost:8081")
     assert "secret" not in repr(BodyFormat(format="avro", registry="http://me:secret@localhost"))

@@ -249,7 +249,7 @@ def test_a_message_in_avro_is_read_by_its_schema(server: ServiceBusServer, tmp_p
     made = QueueProcessor(
         url(server), f"sqlite:////{tmp_path}/leases.db", account, sink=f"sqlite:////{tmp_path}/table.db",
         table="accounts", pipeline="accounts", state="account STRING, size BIGINT",
-        schema=Bodies("account STRING, size BIGINT", BodyFormat(format="avro", avro_schema=avro)),
+        schema=Bodies("account STRING, size BIGINT", BodyFormat(format="avro", writer_schema=avro)),
     )  # fmt: skip
     server.send("orders", b"\x0e\x02a", b"\x0e\x04a")
     with running(made):

@@ -205,14 +205,14 @@ class Account:
 
 def _in_avro(path: Path) -> AvroWriter:
     """What writes rows by the schema in this file."""
-    from leasehold.body_format import avro_text
+    from leasehold.body_format import schema_text
 
     try:
         from leasehold.formats.avro.writing import AvroWriter
     except ModuleNotFoundError as error:
         raise MissingDependency("leasehold send --avro-schema", "avro") from error
     with naming(lambda _: "--avro-schema"):
-        return AvroWriter(avro_text(str(path), Path()))
+        return AvroWriter(schema_text(str(path), Path()))
 
 
 def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output, avro: AvroWriter | None) -> list[int]:

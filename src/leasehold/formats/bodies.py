@@ -72,7 +72,7 @@ class BodyReader:
 
     `how` says in which format they are; default: JSON. Every field may be null, whatever the schema says. `schemas` are
     those of a registry that nobody then asks (`given`). A reader may be pickled, and used by several threads. Raises
-    `UsageError` if no body can be read by the schema, `ConfigError` for an `avro_schema` that is not one.
+    `UsageError` if no body can be read by the schema, `ConfigError` for an `writer_schema` that is not one.
     """
 
     def __init__(self, schema: pa.Schema, how: BodyFormat | None = None, schemas: Schemas | None = None) -> None:
@@ -203,7 +203,7 @@ def _reader_by(
     if registered.references:
         return f"its schema, {number}, refers to others, which are not read"
     try:
-        return BodyReader(schema, replace(how, registry=None, avro_schema=registered.text))
+        return BodyReader(schema, replace(how, registry=None, writer_schema=registered.text))
     except ConfigError as error:
         return f"its schema, {number}, cannot be read: {error.rule}"
 
@@ -212,8 +212,8 @@ def _parts(schema: pa.Schema, how: BodyFormat) -> tuple[ReadsOne, ReadsMany | No
     """What reads one body of this format, and what reads many, if there is any."""
     rescue, cut = how.rescue is not None, how.timestamps == TRUNCATE
     if how.format == AVRO:
-        assert isinstance(how.avro_schema, str), "a BodyFormat has the text"
-        writer = read_schema(how.avro_schema)
+        assert isinstance(how.writer_schema, str), "a BodyFormat has the text"
+        writer = read_schema(how.writer_schema)
         return AvroRows(schema, writer, rescue=rescue, cut=cut), avro_columns(schema, writer, rescue=rescue)
     return RowReader(schema, rescue=rescue, cut=cut), ColumnReader(schema, rescue=rescue, cut=cut)
 

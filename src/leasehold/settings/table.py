@@ -146,8 +146,8 @@ SETTINGS = (
     # Bodies, and what becomes of events
     _bodies("schema", TEXT, None, "the columns that bodies are read into, as Spark DDL, beside the source's"),
     _bodies("format", choice("json", "avro"), "json", "of the bodies that `schema` reads: see [formats](formats.md). Avro takes `leasehold[avro]`"),
-    _bodies("avro_schema", TEXT, None, "with `format = \"avro\"`, the schema that bodies are written by: its JSON text, or the path of a file that has it, in a pipeline file from there"),
-    _transform("registry", TEXT, None, "with `format = \"avro\"`, in place of `avro_schema`: URL of the [registry](formats.md#a-schema-registry) that has the schemas by whose numbers bodies begin. It takes `leasehold[registry]`"),
+    _bodies("writer_schema", TEXT, None, "with `format = \"avro\"`, the schema that bodies are written by: its JSON text, or the path of a file that has it, in a pipeline file from there"),
+    _transform("registry", TEXT, None, "with `format = \"avro\"`, in place of `writer_schema`: URL of the [registry](formats.md#a-schema-registry) that has the schemas by whose numbers bodies begin. It takes `leasehold[registry]`"),
     _bodies("timestamps", choice("exact", "truncate"), "exact", "`truncate`: times in bodies that are finer than a microsecond are cut, not rejected"),
     _transform("rescue", TEXT, None, "name of a column for the fields that the schema does not know, as JSON"),
     _transform("sql", TEXT, None, "the transform: a SELECT from the view `events`"),

@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from leasehold.formats.avro.schemas import AvroSchema, Node
-from leasehold.formats.avro.values import DAYS, MICROSECONDS
 from leasehold.formats.schema_headers import without_start
 from leasehold.formats.shapes import Vouched
+from leasehold.formats.typed.values import DAYS, MICROSECONDS
 
 Convert = Callable[[pa.Array], pa.Array]
 """From the values that were read to those of a column. Raises `ArrowInvalid` where one of them may not fit."""

@@ -11,7 +11,6 @@ What reads a body is made once, of the schema and the columns: a function for ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from json.encoder import encode_basestring as quoted
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +19,9 @@ from pyarrow import types
 from leasehold.formats.avro import decoding
 from leasehold.formats.avro.decoding import Build, CountedBody, Read
 from leasehold.formats.avro.schemas import AvroSchema, Node
-from leasehold.formats.avro.texts import json_text
-from leasehold.formats.avro.values import refusal, taken
 from leasehold.formats.misfits import NO_BODY, Misfit, type_name
+from leasehold.formats.typed.texts import array_text, json_text, map_text, object_text
+from leasehold.formats.typed.values import refusal, taken
 
 _RAW: dict[str, Read] = {
     "null": decoding.read_null,
@@ -86,8 +85,8 @@ class _Texts:
         if node.items is not None:
             item, least = self.of(node.items), node.items.least
             if node.kind == "array":
-                return decoding.array(item, least, self._made_by(_array_text))
-            return decoding.map_(item, least, _map_text) if self._kept else decoding.pairs(item, least, _nothing)
+                return decoding.array(item, least, self._made_by(array_text))
+            return decoding.map_(item, least, map_text) if self._kept else decoding.pairs(item, least, _nothing)
         raw = _leaf(node)
         return _then(raw, json_text(node)) if self._kept and node.kind != "null" else raw
 
@@ -211,19 +210,5 @@ def _picked(places: Sequence[int | None]) -> Build:
     return lambda values: [None if place is None else values[place] for place in places]
 
 
-def object_text(members: Any) -> str | None:
-    """These names and texts as a JSON object, without those that are None; None if there are no others."""
-    kept = [f"{quoted(name)}:{text}" for name, text in members if text is not None]
-    return f"{{{','.join(kept)}}}" if kept else None
-
-
-def _map_text(members: list[tuple[str, str | None]]) -> str:
-    return f"{{{','.join([quoted(name) + ':' + (text or 'null') for name, text in members])}}}"
-
-
-def _array_text(items: list[str | None]) -> str:
-    return f"[{','.join([item or 'null' for item in items])}]"
-
-
 def _rescued_items(items: list[str | None]) -> str | None:
-    return _array_text(items) if any(items) else None
+    return array_text(items) if any(items) else None

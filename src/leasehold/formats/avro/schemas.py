@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasehold.errors import ConfigError, MissingDependency
+from leasehold.formats.typed.types import ValueType
 from leasehold.printable import printable, shortened
 
 DEPTH = 64
@@ -48,17 +49,12 @@ _SHOWN = 200
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class Node(ValueType):
     """A type of a schema. Named types that hold themselves make circles of nodes, and are `recursive`.
 
-    `logical` is its logical type, `""` without one; `precision` and `scale` are a decimal's, `size` is a fixed's.
-    `least` is the fewest bytes that a value takes, `idle` how many of its parts take none.
+    `size` is a fixed's. `least` is the fewest bytes that a value takes, `idle` how many of its parts take none.
     """
 
-    kind: str
-    logical: str = ""
-    precision: int = 0
-    scale: int = 0
     size: int = 0
     symbols: tuple[str, ...] = ()
     fields: dict[str, Node] = field(default_factory=dict)
@@ -106,7 +102,7 @@ def read_schema(text: str) -> AvroSchema:
         said = printable(shortened(f"{type(error).__name__}: {error}", _SHOWN))
         shown = printable(shortened(text, _SHOWN))
         remedy = "Give the schema that the bodies are written by, as its .avsc file has it"
-        raise ConfigError("avro_schema", shown, f"not a schema of Avro that can be read ({said})", remedy) from None
+        raise ConfigError("writer_schema", shown, f"not a schema of Avro that can be read ({said})", remedy) from None
 
 
 class _Nodes:

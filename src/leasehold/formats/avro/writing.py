@@ -44,7 +44,7 @@ class AvroWriter:
         columns = pa.schema([(name, _type(one, name)) for name, one in schema.root.fields.items()])
         self._parsed = schema.parsed
         self._json = BodyReader(columns)
-        self._avro = BodyReader(columns, BodyFormat(format=AVRO, avro_schema=text))
+        self._avro = BodyReader(columns, BodyFormat(format=AVRO, writer_schema=text))
 
     def write(self, bodies: pa.Array) -> tuple[pa.Array, int | None, str]:
         """The same bodies in Avro; or of the first that cannot be one, its place and the reason."""
@@ -104,4 +104,6 @@ def _type(node: Node, path: str) -> pa.DataType:
 
 
 def _not_written(rule: str) -> ConfigError:
-    return ConfigError("avro_schema", None, f"rows are written by a schema {rule}", "Write them by a program of yours")
+    return ConfigError(
+        "writer_schema", None, f"rows are written by a schema {rule}", "Write them by a program of yours"
+    )

@@ -127,7 +127,7 @@ class QueueProcessor:
         bodies = bodies_of(schema)
         if bodies.how.registry is not None:
             rule = "messages of a queue are read by a schema of your own"
-            raise ConfigError("registry", None, rule, "Give avro_schema, or bring the messages into a hub")
+            raise ConfigError("registry", None, rule, "Give writer_schema, or bring the messages into a hub")
         self._reader = ContentReader(handler, bodies.reader(), columns, settings.key, check)
         spec = TableSpec(name=table, pipeline=pipeline, keys=handler.keys)
         self._sink: Sink = open_sink(sink, spec, base=runtime.base)

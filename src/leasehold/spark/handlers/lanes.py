@@ -67,7 +67,7 @@ def read_raw(file: PipelineFile) -> PipelineFile:
         file.transform,
         schema=None,
         format="json",
-        avro_schema=None,
+        writer_schema=None,
         registry=None,
         rescue=None,
         timestamps="exact",

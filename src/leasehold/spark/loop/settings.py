@@ -24,7 +24,7 @@ class LoopSettings:
     stop_timeout: float = 20.0
     available_now: bool = False
     format: str = JSON
-    avro_schema: str | None = None
+    writer_schema: str | None = None
     timestamps: str = EXACT
     on_error: str = "stop"
     max_poison: int = 100
@@ -37,7 +37,7 @@ class LoopSettings:
     @property
     def body_format(self) -> BodyFormat:
         """How bodies are read. Raises `ConfigError`."""
-        return BodyFormat(format=self.format, avro_schema=self.avro_schema, timestamps=self.timestamps)
+        return BodyFormat(format=self.format, writer_schema=self.writer_schema, timestamps=self.timestamps)
 
 
 _OWN = {one.name for one in fields(LoopSettings)} - {"source"}

@@ -97,7 +97,7 @@ def read_bodies(df: DataFrame, schema: str, how: BodyFormat | None = None, *, re
     how = how or BodyFormat()
     if how.registry is not None:
         rule = "tasks that read a DataFrame of yours ask no registry, and nobody can have it read again"
-        raise ConfigError("registry", None, rule, "Give avro_schema, or run a pipeline file: leasehold run")
+        raise ConfigError("registry", None, rule, "Give writer_schema, or run a pipeline file: leasehold run")
     columns = body_schema(schema, [*df.columns, reason], rescue=how.rescue)
     reader = body_reader(columns, how)
     place = df.columns.index("body")

@@ -1,4 +1,4 @@
-"""Values of Avro as JSON text: for a column of type STRING, and for fields that no column takes.
+"""Values as JSON text: for a column of type STRING, and for fields that no column takes.
 
 Owns the text of each type, which is the one that a value of a nested column has in the table: numbers and booleans as
 they are, NaN and the infinities as strings; decimals, dates, times, and bytes in base64 as strings.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from json.encoder import encode_basestring as quoted
@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from leasehold.formats.avro.schemas import Node
 from leasehold.formats.misfits import Misfit
+from leasehold.formats.typed.types import WHOLE, ValueType
 
 Text = Callable[[Any], str]
 
@@ -28,7 +28,7 @@ _UNITS = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 """How many of them are a second."""
 
 
-def plain_text(leaf: Node) -> Text:
+def plain_text(leaf: ValueType) -> Text:
     """What gives the text of a value of a type that holds no others, as its bytes or its number: without quotes."""
     found = _LOGICAL.get(leaf.logical) or _PLAIN.get(leaf.kind)
     if leaf.logical == "decimal":
@@ -38,14 +38,30 @@ def plain_text(leaf: Node) -> Text:
     return found or str
 
 
-def json_text(leaf: Node) -> Text:
+def json_text(leaf: ValueType) -> Text:
     """The same as JSON."""
     plain = plain_text(leaf)
     if leaf.kind in ("float", "double"):
         return lambda raw: plain(raw) if math.isfinite(raw) else quoted(plain(raw))
-    if leaf.kind in ("int", "long", "boolean") and not leaf.logical:
+    if (leaf.kind in WHOLE or leaf.kind in ("boolean", "json")) and not leaf.logical:
         return plain
     return lambda raw: quoted(plain(raw))
+
+
+def object_text(members: Iterable[tuple[str, str | None]]) -> str | None:
+    """These names and texts as a JSON object, without those that are None; None if there are no others."""
+    kept = [f"{quoted(name)}:{text}" for name, text in members if text is not None]
+    return f"{{{','.join(kept)}}}" if kept else None
+
+
+def map_text(members: Iterable[tuple[str, str | None]]) -> str:
+    """The same, with null for None."""
+    return f"{{{','.join([quoted(name) + ':' + (text or 'null') for name, text in members])}}}"
+
+
+def array_text(items: Iterable[str | None]) -> str:
+    """These texts as a JSON array, with null for None."""
+    return f"[{','.join([item or 'null' for item in items])}]"
 
 
 def decimal_of(raw: bytes, scale: int) -> Decimal:
@@ -56,7 +72,7 @@ def decimal_of(raw: bytes, scale: int) -> Decimal:
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
-def unit_of(leaf: Node) -> int:
+def unit_of(leaf: ValueType) -> int:
     """How many of the units of a time are a second; 0 for another type."""
     return _UNITS.get(leaf.logical.rpartition("-")[2], 0)
 
@@ -70,7 +86,7 @@ def _time_text(raw: int, unit: int) -> str:
     return f"{hour:02}:{minute:02}:{second:02}{_fraction(rest, unit)}"
 
 
-def _moment_text(leaf: Node, unit: int) -> Text:
+def _moment_text(leaf: ValueType, unit: int) -> Text:
     zone = "" if leaf.logical.startswith("local-") else "Z"
 
     def text(raw: int) -> str:

@@ -1,8 +1,8 @@
-"""One value of Avro to one value of a column.
+"""One value of a body whose values have types to one value of a column.
 
-Owns what each type of a column takes of each type of Avro. A value is taken as it is or not at all; what a text or a
-number means in a column, it means as in a JSON body (`json_values`). FLOAT and DOUBLE take the nearest number that they
-have; NaN and the infinities stay.
+Owns what each type of a column takes of each type of value (`types`). A value is taken as it is or not at all; what a
+text or a number means in a column, it means as in a JSON body (`json_values`). FLOAT and DOUBLE take the nearest number
+that they have; NaN and the infinities stay.
 
 | column | takes |
 |---|---|
@@ -14,7 +14,7 @@ have; NaN and the infinities stay.
 | DATE | date, and a string as in a body |
 | TIMESTAMP | timestamps; local timestamps, in UTC; date; a string as in a body; numbers: seconds since 1970 |
 | TIMESTAMP_NTZ | local timestamps, date, and a string as in a body |
-| BINARY | bytes and fixed, also a decimal's; a string as UTF-8, which is Avro's rule and not JSON's |
+| BINARY | bytes and fixed, also a decimal's; a string as UTF-8, which is Avro's rule and not that of JSON |
 
 Dates and times come out as Arrow counts them: days, and microseconds since 1970.
 """
@@ -28,10 +28,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from leasehold.formats.avro.schemas import Node
-from leasehold.formats.avro.texts import decimal_of, plain_text, unit_of
 from leasehold.formats.json_values import TRUNCATES, Convert, Real, Whole, converter, misfit
 from leasehold.formats.misfits import Misfit, shown, type_name
+from leasehold.formats.typed.texts import decimal_of, plain_text, unit_of
+from leasehold.formats.typed.types import HOLDING, WHOLE, ValueType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -41,10 +41,12 @@ DAYS = range(date.min.toordinal() - _EPOCH.toordinal(), date.max.toordinal() - _
 MICROSECONDS = range(DAYS.start * _DAY, DAYS.stop * _DAY)
 """The times that columns have, as microseconds since 1970."""
 _MICROS = 1_000_000
+_OPAQUE = ("bytes", "fixed", "json")
+"""What is no number, and no text that may be one."""
 
 
-def taken(leaf: Node, type_: pa.DataType, *, cut: bool) -> Convert | None:
-    """What makes of a value of this type of Avro one of the column; None where it is that. It raises `Misfit`.
+def taken(leaf: ValueType, type_: pa.DataType, *, cut: bool) -> Convert | None:
+    """What makes of a value of this type one of the column; None where it is that. It raises `Misfit`.
 
     A value comes as its number, its text or its bytes. With `cut`, what a time has beyond microseconds is cut off.
     """
@@ -59,42 +61,42 @@ def taken(leaf: Node, type_: pa.DataType, *, cut: bool) -> Convert | None:
         return _date
     if types.is_timestamp(type_) and (leaf.logical == "date" or unit_of(leaf)):
         return _moment(leaf, type_, cut)
-    if types.is_integer(type_) and leaf.kind in ("int", "long"):
+    if types.is_integer(type_) and leaf.kind in WHOLE:
         return _whole(leaf, type_)
     if types.is_boolean(type_) and leaf.kind == "boolean":
         return None
     if types.is_floating(type_) and _is_as_wide(leaf, type_):
-        return float if leaf.kind in ("int", "long") else None
-    if leaf.logical not in ("", "decimal") or (leaf.kind in ("bytes", "fixed") and not leaf.logical):
+        return float if leaf.kind in WHOLE else None
+    if leaf.logical not in ("", "decimal") or (leaf.kind in _OPAQUE and not leaf.logical):
         return refusal(leaf, name)
     return _as_in_a_body(leaf, type_, cut)
 
 
-def refusal(node: Node, name: str) -> Convert:
+def refusal(node: ValueType, name: str) -> Convert:
     """What refuses a value of one kind for a column of another."""
-    what: Any = {} if node.kind in ("record", "map") else []
+    what: Any = [] if node.kind == "array" else {}
 
     def refuse(raw: Any) -> Any:
-        raise misfit(what if node.items or node.kind == "record" else _shown(node, raw), name)
+        raise misfit(what if node.kind in HOLDING else _shown(node, raw), name)
 
     return refuse
 
 
-def _is_as_wide(leaf: Node, type_: pa.DataType) -> bool:
-    """Whether each number of this type of Avro has its nearest in the column without another rounding before."""
+def _is_as_wide(leaf: ValueType, type_: pa.DataType) -> bool:
+    """Whether each number of this type has its nearest in the column without another rounding before."""
     if leaf.logical or leaf.kind == "double":
         return leaf.kind == "double" and types.is_float64(type_)
-    return leaf.kind == "float" or (leaf.kind in ("int", "long") and types.is_float64(type_))
+    return leaf.kind == "float" or (leaf.kind in WHOLE and types.is_float64(type_))
 
 
-def _shown(leaf: Node, raw: Any) -> Any:
+def _shown(leaf: ValueType, raw: Any) -> Any:
     """A value as a reason shows it: one that has no form of its own as JSON has it."""
     if leaf.kind in ("boolean", "string", "enum") or raw is None:
         return raw
     return Whole(plain_text(leaf)(raw))  # without quotes
 
 
-def _string(leaf: Node) -> Convert | None:
+def _string(leaf: ValueType) -> Convert | None:
     if leaf.kind in ("string", "enum"):
         return None
     if leaf.kind in ("bytes", "fixed") and not leaf.logical:
@@ -109,14 +111,14 @@ def _utf8(raw: bytes) -> str:
         raise Misfit(f"is {len(raw)} bytes that are not UTF-8, which is not a STRING") from None
 
 
-def _binary(leaf: Node) -> Convert | None:
+def _binary(leaf: ValueType) -> Convert | None:
     if leaf.kind in ("bytes", "fixed"):
         return None
     return str.encode if leaf.kind == "string" else refusal(leaf, "BINARY")
 
 
-def _whole(leaf: Node, type_: pa.DataType) -> Convert | None:
-    if type_.bit_width == 64 or (leaf.kind == "int" and type_.bit_width == 32):
+def _whole(leaf: ValueType, type_: pa.DataType) -> Convert | None:
+    if (leaf.kind != "unsigned" and type_.bit_width == 64) or (leaf.kind == "int" and type_.bit_width == 32):
         return None
     fits = range(-(1 << type_.bit_width - 1), 1 << type_.bit_width - 1)
     other = _as_in_a_body(leaf, type_, False)
@@ -129,7 +131,7 @@ def _date(raw: int) -> int:
     return raw
 
 
-def _moment(leaf: Node, type_: pa.DataType, cut: bool) -> Convert:
+def _moment(leaf: ValueType, type_: pa.DataType, cut: bool) -> Convert:
     """Of a date, or a time, to microseconds."""
     name = type_name(type_)
     if leaf.logical == "date":
@@ -149,7 +151,7 @@ def _zoned(raw: int) -> Any:
     raise Misfit("is a time in UTC, and a TIMESTAMP_NTZ has no zone: declare a TIMESTAMP")
 
 
-def _finer(raw: int, factor: int, name: str, leaf: Node, cut: bool) -> int:
+def _finer(raw: int, factor: int, name: str, leaf: ValueType, cut: bool) -> int:
     micros, rest = divmod(raw, factor)
     if rest and not cut:
         text = plain_text(leaf)(raw)
@@ -157,14 +159,14 @@ def _finer(raw: int, factor: int, name: str, leaf: Node, cut: bool) -> int:
     return micros
 
 
-def _checked(micros: int, raw: int, leaf: Node) -> int:
+def _checked(micros: int, raw: int, leaf: ValueType) -> int:
     if micros not in MICROSECONDS:
         unit = {"millis": "milliseconds", "micros": "microseconds"}.get(leaf.logical.rpartition("-")[2], "nanoseconds")
         raise Misfit(f"is {raw} {unit} since 1970, which is outside the years 1 to 9999")
     return micros
 
 
-def _as_in_a_body(leaf: Node, type_: pa.DataType, cut: bool) -> Convert:
+def _as_in_a_body(leaf: ValueType, type_: pa.DataType, cut: bool) -> Convert:
     """What a JSON body with the same value gives."""
     convert = converter(type_, cut=cut)
     counted = _counting(type_)
@@ -179,11 +181,11 @@ def _as_in_a_body(leaf: Node, type_: pa.DataType, cut: bool) -> Convert:
     return read
 
 
-def _in_a_body(leaf: Node, raw: Any) -> Any:
+def _in_a_body(leaf: ValueType, raw: Any) -> Any:
     """A number or a text as a JSON body would have it."""
     if leaf.logical == "decimal":
         return Real(f"{decimal_of(raw, leaf.scale):f}")
-    if leaf.kind in ("int", "long"):
+    if leaf.kind in WHOLE:
         return Whole(raw)
     if isinstance(raw, float):
         return Real(repr(raw)) if math.isfinite(raw) else plain_text(leaf)(raw)
