@@ -73,6 +73,7 @@ OWN_EXAMPLES = {
     "stall_timeout": "20m",
     "timestamps": "truncate",
     "format": "avro",
+    "content_encoding": "zstd",
     "registry": "http://localhost:8081",
     "on_error": "reject",
     "mode": "append",
@@ -190,8 +191,10 @@ def pipeline(folder: Path, section: str, name: str, value: Any, over: dict[str, 
     for both in ("deduplicate_by", "deduplicate_for"):
         if name.startswith("deduplicate"):
             document["source"][both] = "2s"
-    if name in ("rescue", "timestamps"):
+    if name in ("rescue", "timestamps", "content_encoding"):
         document["transform"] = {"schema": "id STRING"}
+    if name == "message":
+        document["transform"] = {"schema": "id STRING", "format": "protobuf", "writer_schema": "message words { }"}
     if name in ("format", "writer_schema"):
         document["transform"] = {"schema": "id STRING", "format": "avro", "writer_schema": "words"}
         (folder / "words").write_text("{}")

@@ -113,6 +113,8 @@ class PipelineFile:
                 format=read.format,
                 writer_schema=read.writer_schema and schema_text(read.writer_schema, self.folder),
                 registry=read.registry,
+                message=read.message,
+                content_encoding=read.content_encoding,
                 rescue=read.rescue,
                 timestamps=read.timestamps,
             )

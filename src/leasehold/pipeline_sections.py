@@ -69,6 +69,8 @@ class TransformSection:
     format: str
     writer_schema: str | None
     registry: str | None = field(repr=False)
+    message: str | None
+    content_encoding: str
     rescue: str | None
     timestamps: str
     sql: str | None
@@ -83,6 +85,8 @@ class TransformSection:
             raise ValueError("rescue keeps the fields that the schema does not know: give a schema")
         if self.format != "json" and self.schema is None:
             raise ValueError(f"format = {self.format!r} says how the columns of a schema are read: give a schema")
+        if self.content_encoding != "identity" and self.schema is None:
+            raise ValueError("content_encoding is about the bodies that a schema reads: give a schema")
         if self.timestamps != "exact" and self.schema is None:
             raise ValueError("timestamps is about the times in bodies that a schema reads: give a schema")
 

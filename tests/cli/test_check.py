@@ -29,6 +29,7 @@ from leasehold.sinks.sqlite.tables import FORMAT
 from leasehold.stores import PipelineBinding, open_store
 from leasehold_testkit.emulators.registry import RegistryServer
 from tests.projected.flights import write_registered
+from tests.projected.protobuf_flights import write_protobuf
 from tests.waiting import PATIENCE
 
 PIPELINE = """
@@ -502,6 +503,17 @@ def test_an_instance_that_gives_up_says_so_and_why(tmp_path: Path, hub: LogHub) 
     assert why in found
     assert ended.stderr.splitlines()[-1].startswith("leasehold: this instance gives up: ")
     assert why in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("message", "said"), [("flights.Flight", ""), ("flights.None", "no such type of messages")])
+def test_the_schema_of_bodies_is_read(tmp_path: Path, message: str, said: str) -> None:
+    LogHub.create(tmp_path / "hub.db", partitions=1).close()
+    file = write_protobuf(tmp_path)
+    file.write_text(file.read_text().replace('message = "flights.Flight"', f'message = "{message}"'))
+    _, checks = looked_at(tmp_path)
+    [found] = [one for one in checks if one["part"] == "bodies"]
+    assert found["ok"] is not bool(said)
+    assert said in found["said"]
 
 
 def test_a_registry_is_asked(tmp_path: Path) -> None:

@@ -317,7 +317,8 @@ PROGRAMS = (
     Program("stores.md", "azblob://shopstate/fleet"),
     Program("stores.md", 'open_lease_store("memory://docs")'),
     Program("table.md", "BodyReader("),
-    Program("reference/formats.md", "BodyReader("),
+    Program("reference/formats.md", "avro = {"),
+    Program("reference/formats.md", "proto = "),
     Program(
         "testkit/README.md",
         "LeaseStoreContract",

@@ -22,7 +22,7 @@ from leasehold.formats.json_columns import ColumnReader
 def as_columns() -> Iterator[None]:
     """A few bodies would be read one by one, which is what they are compared with."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("leasehold.formats.bodies._FEW", 0)
+        patch.setattr("leasehold.formats.format_readers._FEW", 0)
         yield
 
 
@@ -175,7 +175,7 @@ def bodies(schema: pa.Schema) -> st.SearchStrategy[bytes]:
 
 def slowly(reader: BodyReader, raw: list[bytes | None]) -> tuple[Any, Any]:
     """What the reader says if Arrow's vouches for nothing."""
-    columns, reasons = reader._one_by_one(pa.array(raw, pa.binary()))
+    columns, reasons = reader._reader._one_by_one(pa.array(raw, pa.binary()))
     return columns, reasons.to_pylist()
 
 

@@ -8,7 +8,6 @@ import json
 import pickle
 import time
 import tracemalloc
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from random import Random
@@ -24,16 +23,9 @@ from leasehold.body_format import BodyFormat
 from leasehold.errors import ConfigError
 from leasehold.formats import BodyReader, ReadBodies
 from tests.formats.avro_schemas import AT, LOCAL, encoded, record
+from tests.formats.ways import way
 
-
-@pytest.fixture(autouse=True, scope="module", params=["as columns", "one by one"])
-def way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A few bodies are read one by one, and here as columns too, as far as they can be."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "as columns":
-            patch.setattr("leasehold.formats.bodies._FEW", 0)
-            patch.setattr("leasehold.formats.avro.columns._FEW", 0)
-        yield
+__all__ = ["way"]
 
 
 def of_field(type_: Any) -> dict[str, Any]:

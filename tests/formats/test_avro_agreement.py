@@ -58,7 +58,7 @@ def agree(schema: Any, columns: pa.Schema, bodies: Sequence[bytes | None], rescu
     how = BodyFormat(format="avro", writer_schema=json.dumps(schema), rescue=rescue)
     chunk = pa.array(bodies, pa.binary())
     single = BodyReader(columns, how)
-    single._many = None
+    single._reader._many = None
     read, other = BodyReader(columns, how).read(chunk), single.read(chunk)
     assert (read.reasons and read.reasons.to_pylist()) == (other.reasons and other.reasons.to_pylist())
     assert repr(read.columns.to_pylist()) == repr(other.columns.to_pylist())
@@ -78,7 +78,7 @@ def spoilt(dice: Random, body: bytes) -> bytes:
 
 @pytest.mark.parametrize("few", [0, 50])
 def test_flights_are_read_many_at_once_but_for_those_that_are_broken(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leasehold.formats.avro.columns._FEW", few)
+    monkeypatch.setattr("leasehold.formats.typed.columns._FEW", few)
     dice = Random(1)
     good: list[bytes | None] = [encoded(FLIGHT, flight(number)) for number in range(2_000)]
     assert agree(FLIGHT, COLUMNS, good) == len(good)
@@ -106,7 +106,7 @@ def test_random_schemas_agree() -> None:
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=range(len(LEAVES)))
 def test_each_type_agrees(leaf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leasehold.formats.avro.columns._FEW", 0)
+    monkeypatch.setattr("leasehold.formats.typed.columns._FEW", 0)
     dice = Random(63)
     for _ in range(5):
         drawn = leaf(dice, 0)

@@ -21,7 +21,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
     """A few bodies are read one by one, and here as columns too."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "as columns":
-            patch.setattr("leasehold.formats.bodies._FEW", 0)
+            patch.setattr("leasehold.formats.format_readers._FEW", 0)
         yield
 
 

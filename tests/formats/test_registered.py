@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from leasehold.body_format import BodyFormat
 from leasehold.errors import ConfigError, RegistryError, RegistryUnavailable, Verdict
-from leasehold.formats import BodyReader, ReadBodies
+from leasehold.formats import BodyReader
+from leasehold.formats.protobuf.typed_bodies import NO_TYPE
 from leasehold.registries import RegisteredSchema, Schemas, open_registry
 from leasehold.registries.known_schemas import KnownSchemas
 from leasehold_testkit.emulators.registry import RegistryServer
-
-COLUMNS = pa.schema([("id", pa.string()), ("gate", pa.string()), ("n", pa.int64())])
+from tests.formats.protobuf_schemas import message_class
+from tests.formats.registered import COLUMNS, FLIGHTS, headed, outcome, schema, written
 
 
 @pytest.fixture
@@ -30,37 +34,8 @@ def server() -> Iterator[RegistryServer]:
         yield server
 
 
-def schema(**fields: Any) -> str:
-    return json.dumps(
-        {"type": "record", "name": "F", "fields": [{"name": name, "type": one} for name, one in fields.items()]}
-    )
-
-
 def reader(url: str, **how: Any) -> BodyReader:
     return BodyReader(COLUMNS, BodyFormat(format="avro", registry=url, **how))
-
-
-def headed(number: int, body: bytes) -> bytes:
-    return b"\0" + number.to_bytes(4, "big") + body
-
-
-def outcome(read: ReadBodies) -> list[Any]:
-    reasons = [None] * len(read.columns) if read.reasons is None else read.reasons.to_pylist()
-    return [reason or tuple(row.values()) for row, reason in zip(read.columns.to_pylist(), reasons, strict=True)]
-
-
-def written(client: SchemaRegistryClient) -> list[bytes | None]:
-    """Bodies of two schemas, of which the later one has other fields, in another order."""
-    context = SerializationContext("flights", MessageField.VALUE)
-    old = AvroSerializer(client, schema(id="string", n="int"))
-    new = AvroSerializer(client, schema(n="long", gate=["null", "string"], id="string", more="boolean"))
-    bodies = []
-    for number in range(300):
-        if number % 3:
-            bodies.append(old({"id": f"o{number}", "n": number}, context))
-        else:
-            bodies.append(new({"id": f"n{number}", "n": number, "gate": "B7", "more": True}, context))
-    return bodies
 
 
 def test_what_confluents_serializer_writes_is_read_by_the_schema_of_each_body(server: RegistryServer) -> None:
@@ -75,6 +50,130 @@ def test_what_confluents_serializer_writes_is_read_by_the_schema_of_each_body(se
     assert len(asked) == 2
     assert outcome(one.read(pa.array(bodies[::-1]))) == expected[::-1]
     assert [path for path in server.requests if path.startswith("/schemas/ids/")] == asked
+
+
+def test_the_number_of_a_schema_before_json_is_read_over(server: RegistryServer) -> None:
+    context = SerializationContext("flights", MessageField.VALUE)
+    text = json.dumps({"title": "F", "type": "object", "properties": {"id": {"type": "string"}}})
+    with SchemaRegistryClient({"url": server.url}) as client:
+        body = JSONSerializer(text, client)({"id": "a", "n": 5}, context)
+    assert body is not None and body[:1] == b"\0"  # noqa: PT018
+    wide = ['{"{":1}'.encode(kind) for kind in ("utf-16-be", "utf-32-be", "utf-16-le")]
+    bodies = [body, b'{"id":"b"}', None, headed(7, b"{"), headed(7, b"{}"), headed(7, b"[1]"), b"\0", *wide]
+    for many in (1, 60):
+        read = outcome(BodyReader(COLUMNS).read(pa.array(bodies * many, pa.binary())))
+        assert read[:3] == [("a", None, 5), ("b", None, None), "the event has no body"]
+        assert read[4] == (None, None, None)
+        assert all(isinstance(one, str) for one in [read[3], *read[5 : len(bodies)]])
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["many", "few"])
+def test_what_confluents_serializer_writes_in_protobuf_is_read_by_the_type_of_each_body(
+    server: RegistryServer, together: bool
+) -> None:
+    context = SerializationContext("flights", MessageField.VALUE)
+    kinds = [message_class(FLIGHTS, f"flights.{name}") for name in ("Old", "New", "New.Inner")]
+    with SchemaRegistryClient({"url": server.url}) as client:
+        write = [ProtobufSerializer(kind, client, {"use.deprecated.format": False}) for kind in kinds]
+        values: list[dict[str, Any]] = [
+            {"id": "a", "n": 5},
+            {"id": "b", "n": 6, "gate": "B7", "more": True},
+            {"id": "c"},
+        ]
+        bodies = [write[n](kinds[n](**values[n]), context) for n in range(3)] * (60 if together else 1)
+    expected = [("a", None, 5), ("b", "B7", 6), ("c", None, None)] * (60 if together else 1)
+    one = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry=server.url))
+    assert outcome(one.read(pa.array(bodies))) == expected
+    named = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry=server.url, message="flights.New"))
+    reason = "it is a message of the type flights.{}, and those of flights.New are read"
+    assert outcome(named.read(pa.array(bodies[:3]))) == [reason.format("Old"), expected[1], reason.format("New.Inner")]
+    other = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry=server.url, message="flights.Other"))
+    assert "no such type of messages" in outcome(other.read(pa.array(bodies[:1])))[0]
+
+
+def test_a_body_that_tells_no_type_of_its_schema_is_rejected(server: RegistryServer) -> None:
+    number = server.register("flights", FLIGHTS, "PROTOBUF")
+    heads = {
+        b"": NO_TYPE,
+        b"\x02": NO_TYPE,
+        b"\x02\xff\xff\xff\xff\xff\xff": NO_TYPE,
+        b"\x01\x00": NO_TYPE,
+        b"\xd0\x0f": NO_TYPE,
+        b"\x02\x04": "its schema has no type of messages at the place 2, which the body names",
+        b"\x02\x01": "its schema has no type of messages at the place -1, which the body names",
+        b"\x04\x02\x02": "its schema has no type of messages at the place 1.1, which the body names",
+        b"\x00\x0a\x01x": ("x", None, 0),
+        b"\x02\x00\x0a\x01x": ("x", None, 0),
+        b"\x02\x02\x1a\x01x": ("x", None, 0),
+        b"\x04\x02\x00\x3a\x01x": ("x", None, None),
+        b"\x00\x0a\x05x": "the body is not a message of the type flights.Old",
+    }
+    one = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry=server.url))
+    assert outcome(one.read(pa.array([headed(number, head) for head in heads]))) == list(heads.values())
+    many = outcome(one.read(pa.array([headed(number, head) for head in heads for _ in range(20)])))
+    assert many == [one for one in heads.values() for _ in range(20)]
+
+
+def test_a_schema_is_read_with_those_that_it_refers_to(server: RegistryServer) -> None:
+    leg = 'syntax = "proto3"; package legs; import "base.proto"; message Leg { string gate = 1; base.N n = 2; }'
+    base = 'syntax = "proto3"; package base; message N { int64 n = 1; }'
+    top = """syntax = "proto3"; import "legs/leg.proto"; import "google/type/date.proto";
+    message F { string id = 1; legs.Leg leg = 2; google.type.Date day = 3; }"""
+    record = {"type": "record", "name": "Leg", "namespace": "legs", "fields": [{"name": "gate", "type": "string"}]}
+    with SchemaRegistryClient({"url": server.url}) as client:
+        client.register_schema("base", Schema(base, "PROTOBUF"))
+        client.register_schema("leg", Schema(leg, "PROTOBUF", [SchemaReference("base.proto", "base", 1)]))
+        number = client.register_schema("f", Schema(top, "PROTOBUF", [SchemaReference("legs/leg.proto", "leg", 1)]))
+        client.register_schema("record", Schema(json.dumps(record), "AVRO"))
+        refers = [SchemaReference("legs.Leg", "record", 1)]
+        avro = client.register_schema("a", Schema(schema(id="string", leg="legs.Leg"), "AVRO", refers))
+        lost = [SchemaReference("legs/leg.proto", "nowhere", 1)]
+        away = client.register_schema("g", Schema(top, "PROTOBUF", lost))
+    columns = pa.schema([("id", pa.string()), ("leg", pa.string())])
+    one = BodyReader(columns, BodyFormat(format="protobuf", registry=server.url))
+    bodies = [headed(number, b"\0\x0a\x01x\x12\x07\x0a\x01B\x12\x02\x08\x05"), headed(away, b"\0")]
+    read = outcome(one.read(pa.array(bodies)))
+    assert read == [("x", '{"gate":"B","n":{"n":5}}'), f"its schema, {away}, is not known to the registry"]
+    given = pickle.loads(pickle.dumps(one.given(one.schemas_of(pa.array(bodies)))))  # noqa: S301
+    assert outcome(given.read(pa.array(bodies))) == read
+    other = BodyReader(columns, BodyFormat(format="avro", registry=server.url))
+    assert outcome(other.read(pa.array([headed(avro, b"\x02x\x02B")]))) == [("x", '{"gate":"B"}')]
+
+
+@pytest.mark.parametrize(
+    "name", ["../a.proto", "/a.proto", "@a.proto", "--python_out=.", "a/../../b.proto", "a\\b.proto", "", "a\nb.proto"]
+)
+def test_a_file_with_a_name_that_leads_elsewhere_rejects_the_bodies(name: str) -> None:
+    one = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry="http://localhost"))
+    given = one.given({1: RegisteredSchema("PROTOBUF", "message F {}", ((name, "message G {}"),))})
+    (reason,) = outcome(given.read(pa.array([headed(1, b"\0")])))
+    assert reason.startswith("its schema, 1, cannot be read: not a schema of Protobuf that can be read (it refers to a")
+
+
+def test_no_file_of_a_schema_is_code_or_hides_another(tmp_path: Path) -> None:
+    code = f"open({str(tmp_path / 'ran')!r}, 'w')"
+    files = [("grpc_tools/__init__.py", code), ("schema.proto", 'syntax = "proto3"; message G { string id = 1; }')]
+    text = 'syntax = "proto3"; import "schema.proto"; message F { string id = 1; G gate = 2; }'
+    one = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry="http://localhost"))
+    assert (
+        "grpc_tools"
+        in outcome(one.given({1: RegisteredSchema("PROTOBUF", text, tuple(files))}).read(pa.array([headed(1, b"\0")])))[
+            0
+        ]
+    )  # which is not a .proto file
+    assert not (tmp_path / "ran").exists()
+    given = one.given({1: RegisteredSchema("PROTOBUF", text, (files[1],))})
+    assert outcome(given.read(pa.array([headed(1, b"\0\x0a\x01x\x12\x03\x0a\x01y")]))) == [("x", '{"id":"y"}', None)]
+
+
+def test_the_number_is_looked_for_in_what_a_body_is_when_it_is_not_compressed(server: RegistryServer) -> None:
+    number = server.register("flights", schema(id="string"))
+    one = BodyReader(COLUMNS, BodyFormat(format="avro", registry=server.url, content_encoding="gzip"))
+    bodies = pa.array([gzip.compress(headed(number, b"\x02a")), headed(number, b"\x02b"), b"\x1f\x8b"])
+    expected = [("a", None, None), ("b", None, None), "the body is not whole gzip"]
+    assert outcome(one.read(bodies)) == expected
+    assert one.given({}).read(bodies).unknown == {number}
+    assert outcome(one.given(one.schemas_of(bodies)).read(bodies)) == expected
 
 
 def test_what_is_wrong_with_a_body_or_its_schema_rejects_it_alone(server: RegistryServer) -> None:
@@ -179,6 +278,28 @@ def test_a_registry_that_is_away_is_waited_for_and_one_that_refuses_needs_a_pers
         open_registry(inside).schemas([number])
     assert away.value.verdict is Verdict.PASSES
     assert "a%3A" not in str(away.value)
+
+
+def test_a_path_without_a_registry_needs_a_person_and_rejects_no_event(server: RegistryServer) -> None:
+    for path in ("/apis", "/schemas/ids/1?"):
+        with pytest.raises(RegistryError, match="Check the path of the URL") as refused:
+            reader(f"{server.url}{path}").read(pa.array([headed(1, b"\x02a")]))
+        assert refused.value.verdict is Verdict.MEND
+
+
+def test_a_number_that_no_schema_can_have_is_not_asked_for(server: RegistryServer) -> None:
+    """A registry may answer as it does where nothing is: a body could stop the pipeline."""
+    numbers = (2**31, 2**32 - 1)
+    read = outcome(reader(server.url).read(pa.array([headed(number, b"") for number in numbers])))
+    assert read == [f"its schema, {number}, is not known to the registry" for number in numbers]
+    assert not server.requests
+
+
+def test_a_registry_that_is_asked_too_often_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = 429, {"error_code": 429, "message": "Too Many\nRequests"}
+    monkeypatch.setattr(RegistryServer, "_answer", lambda *_: answer)
+    with closing(RegistryServer()) as server, pytest.raises(RegistryUnavailable, match=r"429: Too Many\\nRequests"):
+        open_registry(server.url).schemas([1])
 
 
 def test_urls_that_are_none_are_refused() -> None:

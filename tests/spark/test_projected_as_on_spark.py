@@ -30,19 +30,30 @@ from tests.projected.flights import (
     write_avro,
     write_registered,
 )
+from tests.projected.protobuf_flights import (
+    protobuf_bodies,
+    protobuf_start,
+    registered_protobuf,
+    registered_protobuf_start,
+    write_protobuf,
+    write_registered_protobuf,
+)
 from tests.spark.handled_runs import opened_as
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.more
 
 
-@pytest.mark.parametrize("order", ["delete_when", "sequence_by", "avro"])
+@pytest.mark.parametrize("order", ["delete_when", "sequence_by", "avro", "protobuf"])
 def test_the_same_rows_and_rejects_whoever_reads(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr(spark, "stop", lambda: None)
     changes = {"delete_when": 'sequence_by = "at"'} if order == "sequence_by" else {}
-    made, start, make = (avro_bodies, avro_start, write_avro) if order == "avro" else (bodies, json_start, write)
+    made, start, make = {
+        "avro": (avro_bodies, avro_start, write_avro),
+        "protobuf": (protobuf_bodies, protobuf_start, write_protobuf),
+    }.get(order, (bodies, json_start, write))
     parts = [made(Random(order), 400), made(Random(f"{order} again"), 400)]
     ways = {
         "plain": (plain, plain),
@@ -64,20 +75,25 @@ def test_the_same_rows_and_rejects_whoever_reads(
     assert found["spark"] == found["plain"] == found["mixed"] == found["back"]
 
 
+@pytest.mark.parametrize("format", ["avro", "protobuf"])
 def test_the_same_by_the_schemas_of_a_registry(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
+    made, behind, start, make = {
+        "avro": (avro_bodies, registered, registered_start, write_registered),
+        "protobuf": (protobuf_bodies, registered_protobuf, registered_protobuf_start, write_registered_protobuf),
+    }[format]
     monkeypatch.setattr(spark, "stop", lambda: None)
     dice = Random(59)
     found = {}
     with closing(RegistryServer()) as server:
-        parts = [registered(server, dice, avro_bodies(dice, 400)) for _ in range(2)]
+        parts = [behind(server, dice, made(dice, 400)) for _ in range(2)]
         for name, way in {"plain": (plain, plain), "spark": (on_spark, on_spark), "mixed": (on_spark, plain)}.items():
             folder = tmp_path / name
             folder.mkdir()
-            hub, file = LogHub.create(folder / "hub.db", partitions=3), write_registered(folder, server.url)
+            hub, file = LogHub.create(folder / "hub.db", partitions=3), make(folder, server.url)
             for part, run in zip(parts, way, strict=True):
-                send(hub, part, registered_start)
+                send(hub, part, start)
                 run(file, spark)
             found[name] = contents_of(folder)
     assert any("is not known to the registry" in reason for _, _, reason, _ in found["plain"][2])

@@ -146,6 +146,7 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> tup
         look_at_registry,
         look_at_rights,
         look_at_store,
+        look_at_writer_schema,
         not_looked_at,
     )
     from leasehold.operations.rights import uses_of
@@ -189,6 +190,9 @@ def _from_here(pipeline: PipelineFile, timeout: float, *, on_spark: bool) -> tup
     if (registry := pipeline.transform.registry) is not None:
         with said_when_slow(f"the registry of schemas, {masked(registry)}"):
             found += asked("registry", DRIVER, partial(look_at_registry, registry, DRIVER), timeout)
+    if pipeline.transform.writer_schema is not None:
+        look = partial(look_at_writer_schema, pipeline.body_format, DRIVER)
+        found += asked("bodies", DRIVER, look, timeout)
     if (outbox := pipeline.outbox_url) is not None:
         with said_when_slow(f"the outbox's receiver, {masked(outbox)}"):
             found += asked("outbox", DRIVER, partial(look_at_receiver, outbox, DRIVER), timeout)

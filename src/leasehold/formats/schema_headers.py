@@ -21,17 +21,18 @@ _END = 2**31 - 1
 def by_schema(bodies: pa.Array) -> Iterator[tuple[int | None, pa.Array]]:
     """Each number of a schema that these bodies name, with the rows of its bodies; None for those that name none."""
     heads = pc.binary_slice(bodies, 0, _SIZE).dictionary_encode()
-    numbers = [_number(head) for head in heads.dictionary.to_pylist()]
-    rows = pa.array(range(len(bodies)), pa.int32())
-    unnamed = heads.indices.is_null()
-    for place, number in enumerate(numbers):
-        mask = pc.fill_null(pc.equal(heads.indices, place), False)
+    rows = pc.cast(pc.sort_indices(heads.indices), pa.int32())  # those without a body are last
+    counts = pc.value_counts(heads.indices.take(rows))
+    unnamed, begin = [], 0
+    for place, count in zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True):
+        mine, begin = rows[begin : begin + count], begin + count
+        number = None if place is None else _number(heads.dictionary[place].as_py())
         if number is None:
-            unnamed = pc.or_(unnamed, mask)
+            unnamed.append(mine)
         else:
-            yield number, rows.filter(mask)
-    if pc.any(unnamed).as_py():
-        yield None, rows.filter(unnamed)
+            yield number, mine
+    if unnamed:
+        yield None, pc.take(pa.concat_arrays(unnamed), pc.sort_indices(pa.concat_arrays(unnamed)))
 
 
 def schema_numbers(bodies: pa.Array) -> set[int]:
@@ -42,6 +43,19 @@ def schema_numbers(bodies: pa.Array) -> set[int]:
 def without_header(bodies: pa.Array) -> pa.Array:
     """What is behind the headers of bodies that have one."""
     return without_start(bodies, _SIZE)
+
+
+def without_number(bodies: pa.Array) -> pa.Array:
+    """The same bodies of JSON, without the number of a schema where one stands before an object.
+
+    In UTF-16 and UTF-32 an object may begin with a byte 0 as well, and has another behind the brace.
+    """
+    headed = pc.fill_null(pc.starts_with(bodies, b"\0"), False)
+    if not pc.any(headed).as_py():
+        return bodies
+    brace = pc.equal(pc.binary_slice(bodies, _SIZE, _SIZE + 1), b"{")
+    other = pc.not_equal(pc.binary_slice(bodies, _SIZE + 1, _SIZE + 2), b"\0")
+    return pc.if_else(pc.and_(headed, pc.and_(brace, other)), without_header(bodies), bodies)
 
 
 def without_start(bodies: pa.Array, size: int) -> pa.Array:

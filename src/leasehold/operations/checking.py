@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from leasehold.backends import masked
-from leasehold.errors import LeaseholdError, Verdict
+from leasehold.body_format import BodyFormat
+from leasehold.errors import LeaseholdError, MissingDependency, Verdict
 from leasehold.hubs import open_hub
 from leasehold.hubs.base import Hub
 from leasehold.model import (
@@ -192,6 +193,16 @@ def look_at_registry(url: str, place: str) -> Iterator[Finding]:
     """Whether the registry of schemas answers, and lets this user ask."""
     open_registry(url).schemas([1])
     yield Finding("registry", place, True, "it gives schemas by their numbers")
+
+
+def look_at_writer_schema(how: BodyFormat, place: str) -> Iterator[Finding]:
+    """Whether the schema that bodies are written by can be read, and has their type."""
+    try:
+        from leasehold.formats.format_readers import check_writer_schema
+    except ImportError as error:
+        raise MissingDependency("reading bodies", how.format) from error
+    check_writer_schema(how)
+    yield Finding("bodies", place, True, f"their schema of {how.format.title()} can be read")
 
 
 def look_at_sql(sql: str) -> Iterator[Finding]:

@@ -2,22 +2,32 @@
 
 Owns the URL, `https://user:password@host:8081?ca=ca.pem&certificate=me.pem&key=me.key`, of which all but the host may
 be left out, and what an answer means. The client tries again by itself for a few seconds.
+
+A registry that does not know a schema says so in a code of its own. Any other 404 comes from a server that has no
+registry at this path: it rejects no event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from leasehold.backends import masked
 from leasehold.errors import ConfigError, MissingDependency, RegistryError, RegistryUnavailable
+from leasehold.printable import printable, shortened
 from leasehold.registries.contract import AVRO, RegisteredSchema, Schemas
 
 _OPTIONS = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
 _NOT_FOUND = 404
+_NOT_KNOWN = range(40_400, 40_500)  # a registry's own codes: a subject, a version or a schema that it does not have
+_PASSES = (408, 429)  # it is asked too slowly, or too often
 _SERVER = 500  # and above: of the server's own
+_LAST = 2**31 - 1
+"""The last number that a schema can have: a registry may say of a higher one what it says of a wrong path."""
+_SHOWN = 200
+_MOST_FILES = 1_000  # that one schema refers to
 _TRIES, _TIMEOUT = 2, 10.0  # of a request, in seconds
 
 
@@ -39,29 +49,43 @@ class ConfluentRegistry:
 
     def schemas(self, numbers: Iterable[int]) -> Schemas:
         with self._client() as client:  # schemas are fetched once: nobody keeps a connection for the next ones
-            return {number: self._schema(client, number) for number in numbers}
+            return {number: self._schema(client, number) if number <= _LAST else None for number in numbers}
 
     def _schema(self, client: Any, number: int) -> RegisteredSchema | None:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
             found = client.get_schema(number)
+            files = tuple(_files(client, found.references or [], set()))
         except SchemaRegistryError as error:
             self._refuse(error)
             return None
         except Exception as error:  # of the client's HTTP library, which is not the same in all of its releases
             raise RegistryUnavailable(f"the schema registry {self._shown} does not answer: {error!r}") from error
-        return RegisteredSchema(found.schema_type or AVRO, found.schema_str, bool(found.references))
+        return RegisteredSchema(found.schema_type or AVRO, found.schema_str, files)
 
     def _refuse(self, error: Any) -> None:
-        """Raise what an answer means that has no schema, but where there is none."""
+        """Raise what an answer means that has no schema, but where it says that there is none."""
         status = error.http_status_code
-        if status == _NOT_FOUND:
+        if status == _NOT_FOUND and error.error_code in _NOT_KNOWN:
             return
-        said = f"the schema registry {self._shown} gives no schema ({status}: {error.error_message})"
-        if status >= _SERVER or status < 0:
+        why = printable(shortened(str(error.error_message), _SHOWN))
+        said = f"the schema registry {self._shown} gives no schema ({status}: {why})"
+        if status >= _SERVER or status < 0 or status in _PASSES:
             raise RegistryUnavailable(said)
+        if status == _NOT_FOUND:
+            raise RegistryError(f"{said}. Check the path of the URL: Apicurio has this API at /apis/ccompat/v7")
         raise RegistryError(f"{said}. Check the URL, and the user, the password and their rights in it")
+
+
+def _files(client: Any, references: Iterable[Any], entered: set[str]) -> Iterator[tuple[str, str]]:
+    """The schemas that are referred to, each behind those that it refers to itself."""
+    for one in references:
+        if one.name not in entered and len(entered) < _MOST_FILES:
+            entered.add(one.name)
+            found = client.get_version(one.subject, one.version).schema
+            yield from _files(client, found.references or [], entered)
+            yield one.name, found.schema_str
 
 
 def _settings(url: str) -> dict[str, Any]:

@@ -10,13 +10,20 @@ AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 """What `RegisteredSchema.kind` may be."""
 
 
+Files = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as its registry has it: its kind, and its text. `references` says that it needs others beside it."""
+    """A schema as its registry has it: its kind, and its text.
+
+    `files` are the texts of those that it refers to, by the names that it calls them, each behind those that it needs
+    itself.
+    """
 
     kind: str
     text: str
-    references: bool = False
+    files: Files = ()
 
 
 Schemas = Mapping[int, RegisteredSchema | None]

@@ -2,24 +2,20 @@
 
 Owns the knowledge of where the two differ, and the proof that they do not:
 
-1. It takes numbers that are too large for their type, bytes behind a value, and blocks that lie about their size. What
-   it has read is written again, and only a body that comes out as it came in is vouched for.
+1. It takes numbers that are too large for their type, bytes behind a value, and blocks that lie about their size: the
+   proof finds them (`typed.columns`).
 2. It does not look whether text is UTF-8: Arrow does.
 3. It ends the process's thread for types that it does not know, and items that take no bytes cost it as much as their
    count says: it is given no such schema. It sees none of the logical types; Arrow makes dates and times of numbers.
-4. One body that it cannot read fails all: they are halved until few are left, which are left out.
 
-A body that is left out is not a bad one: `rows` decides. It does so for all bodies where a column is of another type
-than its field, or a MAP; where the schema has bytes, decimals or unions of several types, holds itself, or has lists of
-items that take no bytes; and where fields are left over for the rescue column.
+All bodies go one by one where a column is of another type than its field, or a MAP; where the schema has bytes,
+decimals or unions of several types, holds itself, or has lists of items that take no bytes; and where fields are left
+over for the rescue column.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,13 +26,9 @@ from pyarrow import types
 from leasehold.formats.avro.schemas import AvroSchema, Node
 from leasehold.formats.schema_headers import without_start
 from leasehold.formats.shapes import Vouched
-from leasehold.formats.typed.values import DAYS, MICROSECONDS
+from leasehold.formats.typed.columns import Convert, NotRead, cast, list_, micros, struct, vouched, within
+from leasehold.formats.typed.values import DAYS
 
-Convert = Callable[[pa.Array], pa.Array]
-"""From the values that were read to those of a column. Raises `ArrowInvalid` where one of them may not fit."""
-
-_FEW = 50
-"""So few are left out rather than halved again."""
 _TEXT = 2**31
 """As much text as one column holds: beyond it the library ends its thread."""
 _NODES = 1_000
@@ -54,10 +46,6 @@ _DIRECT = {
 _FACTORS = {"millis": 1_000, "micros": 1}
 
 
-class _NotRead(Exception):
-    """It takes the definition to read this."""
-
-
 def avro_columns(schema: pa.Schema, writer: AvroSchema, *, rescue: bool) -> AvroColumns | None:
     """What reads many bodies by the schema `writer` into these columns; None where that is not possible."""
     if find_spec("pyruhvro") is None:  # there is no wheel for every machine
@@ -65,11 +53,11 @@ def avro_columns(schema: pa.Schema, writer: AvroSchema, *, rescue: bool) -> Avro
     if writer.counted or writer.root.kind != "record":
         return None
     try:
-        struct = pa.struct(list(schema))
-        if rescue and _leaves_over(writer.root, struct):
+        row = pa.struct(list(schema))
+        if rescue and _leaves_over(writer.root, row):
             return None
-        return AvroColumns(schema, _Physical(), writer, _struct(writer.root, struct))
-    except _NotRead:
+        return AvroColumns(schema, _Physical(), writer, _struct(writer.root, row))
+    except NotRead:
         return None
 
 
@@ -92,18 +80,8 @@ class AvroColumns:
             mine = rows.filter(mask)
             if len(mine):
                 values = without_start(bodies.filter(mask), start) if start else bodies.filter(mask)
-                self._vouch(values, mine, read)
+                read += vouched(values, mine, self._attempt, _TEXT // self._widest)
         return read
-
-    def _vouch(self, bodies: pa.Array, rows: pa.Array, read: list[Vouched]) -> None:
-        if bodies.nbytes * self._widest < _TEXT:
-            with suppress(ValueError, OverflowError):  # Arrow's are among them
-                read.append(self._attempt(bodies, rows))
-                return
-        half = len(bodies) // 2
-        if half and len(bodies) > _FEW:
-            self._vouch(bodies[:half], rows[:half], read)
-            self._vouch(bodies[half:], rows[half:], read)
 
     def _attempt(self, bodies: pa.Array, rows: pa.Array) -> Vouched:
         """Those that come out as they came in. Raises `ValueError` where one cannot be read, or fits no column."""
@@ -118,7 +96,7 @@ class AvroColumns:
 
 
 class _Physical:
-    """The schema without names and logical types: what says the same of each byte. Raises `_NotRead`.
+    """The schema without names and logical types: what says the same of each byte. Raises `NotRead`.
 
     `widest` is how many bytes of text come of a byte at most: the longest symbol of an enum.
     """
@@ -130,7 +108,7 @@ class _Physical:
     def of(self, node: Node) -> Any:
         self._count += 1
         if self._count > _NODES:
-            raise _NotRead
+            raise NotRead
         name = f"N{self._count}"
         if node.kind == "record":
             fields = [{"name": f"f{number}", "type": self.of(one)} for number, one in enumerate(node.fields.values())]
@@ -143,7 +121,7 @@ class _Physical:
         if inner := _or_null(node):
             return [self.of(one) if one is inner else "null" for one in node.branches]
         if node.kind not in _READ:
-            raise _NotRead
+            raise NotRead
         return node.kind
 
 
@@ -166,55 +144,33 @@ def _leaves_over(node: Node, type_: pa.DataType) -> bool:
 
 
 def _converter(node: Node, type_: pa.DataType) -> Convert:
-    """Raises `_NotRead` where the column is of another type than the field."""
+    """Raises `NotRead` where the column is of another type than the field."""
     if inner := _or_null(node):
         return _converter(inner, type_)
     if node.kind == "record" and types.is_struct(type_):
         return _struct(node, type_)
     if node.kind == "array" and node.items is not None and types.is_list(type_):
-        return partial(_list, convert=_converter(node.items, type_.value_type), type_=type_)
+        return list_(_converter(node.items, type_.value_type), type_)
     if not node.logical or (node.logical == "uuid" and types.is_string(type_)) or types.is_int64(type_):
         if not any(test(type_) for test in _DIRECT.get(node.kind, ())):
-            raise _NotRead
-        return lambda values: values.cast(type_)
+            raise NotRead
+        return cast(type_)
     if node.logical == "date" and types.is_date(type_):
-        return lambda values: _within(values, DAYS).cast(type_)
+        return lambda values: within(values, DAYS).cast(type_)
     zone, _, unit = node.logical.rpartition("-")
     if unit in _FACTORS and types.is_timestamp(type_) and (zone == "local-timestamp" or (zone and type_.tz)):
         if not zone.endswith("timestamp"):
-            raise _NotRead
-        factor = _FACTORS[unit]
-        return lambda values: _micros(values, factor).cast(type_)
-    raise _NotRead
+            raise NotRead
+        return micros(_FACTORS[unit], type_)
+    raise NotRead
 
 
 def _struct(node: Node, type_: pa.DataType) -> Convert:
     names = list(node.fields)
-    parts = [
-        (names.index(field.name), _converter(node.fields[field.name], field.type)) if field.name in names else None
-        for field in type_
-    ]
-
-    def convert(values: pa.Array) -> pa.Array:
-        arrays = [
-            pa.nulls(len(values), field.type) if part is None else part[1](values.field(part[0]))
-            for part, field in zip(parts, type_, strict=True)
-        ]
-        return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=values.is_null())
-
-    return convert
-
-
-def _list(values: pa.Array, convert: Convert, type_: pa.DataType) -> pa.Array:
-    return pa.ListArray.from_arrays(values.offsets, convert(values.values), type=type_, mask=values.is_null())
-
-
-def _micros(values: pa.Array, factor: int) -> pa.Array:
-    return _within(pc.multiply_checked(values, factor), MICROSECONDS)
-
-
-def _within(values: pa.Array, range_: range) -> pa.Array:
-    found = pc.min_max(values).as_py()
-    if any(value is not None and value not in range_ for value in found.values()):
-        raise pa.ArrowInvalid("a date or a time that its column has not")
-    return values
+    return struct(
+        [
+            (names.index(field.name), _converter(node.fields[field.name], field.type)) if field.name in names else None
+            for field in type_
+        ],
+        type_,
+    )

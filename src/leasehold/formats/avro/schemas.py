@@ -18,6 +18,7 @@ from typing import Any
 from leasehold.errors import ConfigError, MissingDependency
 from leasehold.formats.typed.types import ValueType
 from leasehold.printable import printable, shortened
+from leasehold.registries.contract import Files
 
 DEPTH = 64
 """How many types may be within each other; also how often records of a type that holds itself may be, in a body."""
@@ -83,16 +84,22 @@ class AvroSchema:
         return _SINGLE_OBJECT + self.fingerprint
 
 
-def read_schema(text: str) -> AvroSchema:
-    """The schema of this JSON text. Raises `ConfigError` for another text, `MissingDependency` without `fastavro`."""
+def read_schema(text: str, files: Files = ()) -> AvroSchema:
+    """The schema of this JSON text, which may refer to types of `files`.
+
+    Raises `ConfigError` for another text, `MissingDependency` without `fastavro`.
+    """
     try:
         from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
     except ImportError as error:
         raise MissingDependency("reading Avro", "avro") from error
     try:
-        parsed: Any = parse_schema(json.loads(text))
-        canonical = to_parsing_canonical_form(parsed)
+        named: dict[str, Any] = {}
         nodes = _Nodes()
+        for _, one in files:
+            nodes.of(parse_schema(json.loads(one), named_schemas=named), 0)
+        parsed: Any = parse_schema(json.loads(text), named_schemas=named)
+        canonical = to_parsing_canonical_form(parsed)
         root = nodes.of(parsed, 0)
         nodes.weigh()
         if root.kind != "record" and not any(one.kind == "record" for one in root.branches):

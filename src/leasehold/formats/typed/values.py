@@ -42,7 +42,7 @@ MICROSECONDS = range(DAYS.start * _DAY, DAYS.stop * _DAY)
 """The times that columns have, as microseconds since 1970."""
 _MICROS = 1_000_000
 _OPAQUE = ("bytes", "fixed", "json")
-"""What is no number, and no text that may be one."""
+"""What is neither a number nor a text that may be one."""
 
 
 def taken(leaf: ValueType, type_: pa.DataType, *, cut: bool) -> Convert | None:

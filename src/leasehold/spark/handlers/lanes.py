@@ -69,6 +69,8 @@ def read_raw(file: PipelineFile) -> PipelineFile:
         format="json",
         writer_schema=None,
         registry=None,
+        message=None,
+        content_encoding="identity",
         rescue=None,
         timestamps="exact",
         sql=None,

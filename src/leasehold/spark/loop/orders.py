@@ -69,10 +69,14 @@ def task_order(text: str, task: int) -> TaskOrder:
     """What the task of this number reads by the order of this text."""
     order = json.loads(text)
     ranges = tuple(ReadRange(*entry) for entry in order["tasks"][task])
-    schemas = {int(number): one and RegisteredSchema(*one) for number, one in order["schemas"].items()}
+    schemas = {int(number): one and _registered(*one) for number, one in order["schemas"].items()}
     return TaskOrder(
         order["token"], task, order["hub"], ranges, order["most_bytes"], order["mean"], order["skipped"], schemas
     )
+
+
+def _registered(kind: str, text: str, files: Iterable[Sequence[str]]) -> RegisteredSchema:
+    return RegisteredSchema(kind, text, tuple((name, one) for name, one in files))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from leasehold.body_format import EXACT, JSON, BodyFormat
+from leasehold.body_format import EXACT, IDENTITY, JSON, BodyFormat
 from leasehold.config import check_seconds
 from leasehold.settings.table import ARGUMENT, ARGUMENTS, OPTION, find
 from leasehold.spark.plan.options import READS, SourceOptions, settled
@@ -25,6 +25,8 @@ class LoopSettings:
     available_now: bool = False
     format: str = JSON
     writer_schema: str | None = None
+    message: str | None = None
+    content_encoding: str = IDENTITY
     timestamps: str = EXACT
     on_error: str = "stop"
     max_poison: int = 100
@@ -37,7 +39,13 @@ class LoopSettings:
     @property
     def body_format(self) -> BodyFormat:
         """How bodies are read. Raises `ConfigError`."""
-        return BodyFormat(format=self.format, writer_schema=self.writer_schema, timestamps=self.timestamps)
+        return BodyFormat(
+            format=self.format,
+            writer_schema=self.writer_schema,
+            message=self.message,
+            content_encoding=self.content_encoding,
+            timestamps=self.timestamps,
+        )
 
 
 _OWN = {one.name for one in fields(LoopSettings)} - {"source"}

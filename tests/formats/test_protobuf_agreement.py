@@ -1,0 +1,288 @@
+"""Bodies in Protobuf that are read many at once are read as one by one, whatever is among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from leasehold.body_format import BodyFormat
+from leasehold.formats import BodyReader
+from leasehold.formats.protobuf.columns import protobuf_columns
+from leasehold.formats.protobuf.schemas import message_type, read_file
+from tests.formats.protobuf_schemas import encoded, message_class, proto
+
+AT = pa.timestamp("us", "UTC")
+KINDS = {
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "int32": pa.int32(),
+    "sint64": pa.int64(),
+    "uint32": pa.int64(),
+    "fixed32": pa.int64(),
+    "sfixed64": pa.int64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "Status": pa.string(),
+    "google.protobuf.Timestamp": AT,
+    "google.protobuf.Int64Value": pa.int64(),
+    "google.protobuf.StringValue": pa.string(),
+}
+"""Columns that are of the type of the field."""
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few bodies are read many at once, too."""
+    monkeypatch.setattr("leasehold.formats.format_readers._FEW", 0)
+
+
+def agree(text: str, columns: pa.Schema, bodies: Sequence[bytes | None], rescue: str | None = None) -> int:
+    """How many of the bodies were read many at once."""
+    how = BodyFormat(format="protobuf", writer_schema=text, message="p.M", rescue=rescue)
+    chunk = pa.array(bodies, pa.binary())
+    single = BodyReader(columns, how)
+    single._reader._many = None
+    read, other = BodyReader(columns, how).read(chunk), single.read(chunk)
+    assert (read.reasons and read.reasons.to_pylist()) == (other.reasons and other.reasons.to_pylist())
+    assert repr(read.columns.to_pylist()) == repr(other.columns.to_pylist())
+    many = protobuf_columns(columns, message_type(read_file(text), "p.M"), rescue=rescue is not None)
+    return sum(len(rows) for rows, _ in many.read(chunk)) if many else 0
+
+
+class Drawn:
+    """A schema of random fields, the columns of their types, and values."""
+
+    def __init__(self, dice: Random) -> None:
+        self._dice = dice
+        inner = [self._field(f"i{number}", deep=True) for number in range(dice.randrange(1, 4))]
+        self._inner = {name: kind for name, kind, _, _ in inner}
+        self._leg = pa.struct([(name, type_) for name, _, _, type_ in inner])
+        self._legs: list[str] = []
+        fields = [self._field(f"f{number}") for number in range(dice.randrange(1, 7))]
+        choice = "oneof o { int32 a = 21; string b = 22; Inner c = 23; }" if dice.random() < 0.4 else ""
+        self._fields = {name: kind for name, kind, _, _ in fields} | ({"a": "int32", "b": "string"} if choice else {})
+        more = "message Inner {" + "".join(f"{stated} = {n};" for n, (_, _, stated, _) in enumerate(inner, 1)) + "}"
+        self.text = proto(*(stated for _, _, stated, _ in fields), *([choice] if choice else []), more=more)
+        self.columns = pa.schema([(name, type_) for name, _, _, type_ in fields])
+        if choice:
+            self.columns = self.columns.append(pa.field("b", pa.string()))
+
+    def _field(self, name: str, *, deep: bool = False) -> tuple[str, str, str, pa.DataType]:
+        """Its name, its kind, how it is stated, and the type of its column."""
+        kind = self._dice.choice([*KINDS, *([] if deep else ["Inner", "Inner"])])
+        type_ = self._leg if kind == "Inner" else KINDS[kind]
+        how = self._dice.choice(("", "", "optional ", "repeated "))
+        return name, f"{how}{kind}", f"{how}{kind} {name}", pa.list_(type_) if how == "repeated " else type_
+
+    def body(self) -> bytes:
+        message = message_class(self.text)()
+        for name, kind in self._fields.items():
+            if self._dice.random() < 0.7:
+                self._set(message, name, kind)
+        body: bytes = message.SerializeToString()
+        return body
+
+    def _set(self, message: Any, name: str, kind: str) -> None:
+        if kind.startswith("repeated "):
+            for _ in range(self._dice.randrange(3)):
+                self._append(getattr(message, name), kind.removeprefix("repeated "))
+            return
+        kind = kind.removeprefix("optional ")
+        if kind == "Inner" or "." in kind:
+            self._fill(getattr(message, name), kind)
+        else:
+            setattr(message, name, self._value(kind))
+
+    def _append(self, into: Any, kind: str) -> None:
+        if kind == "Inner" or "." in kind:
+            self._fill(into.add(), kind)
+        else:
+            into.append(self._value(kind))
+
+    def _fill(self, message: Any, kind: str) -> None:
+        message.SetInParent()
+        if kind == "Inner":
+            for name, inner in self._inner.items():
+                if self._dice.random() < 0.7:
+                    self._set(message, name, inner)
+        elif kind.endswith("Timestamp"):
+            message.seconds, message.nanos = self._dice.randrange(-(10**10), 10**10), self._dice.choice((0, 5000, 7))
+        else:
+            message.value = self._value("string" if kind.endswith("StringValue") else "sint64")
+
+    def _value(self, kind: str) -> Any:
+        dice = self._dice
+        match kind:
+            case "double" | "float":
+                return dice.choice((0.0, -0.0, 1.5, float("inf"), 0.1))
+            case "bool":
+                return dice.random() < 0.5
+            case "string":
+                return dice.choice(("", "abc", "é" * 50))
+            case "bytes":
+                return dice.randbytes(dice.randrange(4))
+            case "Status":
+                return dice.choice((0, 1, 2, 7, -1))
+            case "int32":
+                return dice.choice((0, 1, -1, 2**31 - 1, -(2**31)))
+            case "uint32" | "fixed32":
+                return dice.choice((0, 1, 2**32 - 1))
+        return dice.choice((0, 1, -1, 2**63 - 1, -(2**63)))
+
+
+def spoilt(dice: Random, body: bytes) -> bytes:
+    changed = bytearray(body)
+    if not changed or dice.random() < 0.2:
+        return bytes(changed) + dice.choice((b"\0", b"\x98\x06\x05", b"\x08\x01", b"\x0a\x00", bytes(changed)))
+    if dice.random() < 0.2:
+        return bytes(changed[: dice.randrange(len(changed))])
+    changed[dice.randrange(len(changed))] = dice.randrange(256)
+    return bytes(changed)
+
+
+def drawn_agree(seed: int, schemas: int) -> None:
+    dice, many = Random(seed), 0
+    for _ in range(schemas):
+        drawn = Drawn(dice)
+        bodies = [drawn.body() for _ in range(40)]
+        bodies += [spoilt(dice, dice.choice(bodies)) for _ in range(40)]
+        many += agree(drawn.text, drawn.columns, bodies) > 0
+        agree(drawn.text, pa.schema(list(drawn.columns)[1:] or list(drawn.columns)), bodies, rescue="rest")
+    assert many > schemas / 2
+
+
+def test_a_few_random_schemas_agree() -> None:
+    drawn_agree(59, 5)
+
+
+@pytest.mark.more
+def test_random_schemas_agree() -> None:
+    drawn_agree(60, 60)
+
+
+@pytest.mark.soak
+def test_twenty_thousand_random_schemas_agree() -> None:
+    drawn_agree(Random().randrange(2**32), 20_000)
+
+
+FLIGHT = (
+    "string id",
+    "int64 n",
+    "double delay",
+    "google.protobuf.Timestamp at",
+    "Status s",
+    "bool ok",
+    "optional int32 o",
+)
+FLIGHTS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("n", pa.int64()),
+        ("delay", pa.float64()),
+        ("at", AT),
+        ("s", pa.string()),
+        ("ok", pa.bool_()),
+        ("o", pa.int32()),
+    ]
+)
+
+
+def flight(number: int) -> dict[str, Any]:
+    return {
+        "id": f"LH{number}é",
+        "n": str(number),
+        "delay": number / 7,
+        "at": f"2026-02-03T04:05:06.{number % 1000:03}Z",
+        "s": "LATE" if number % 2 else 5,
+        "ok": number % 3 == 0,
+        **({"o": 0} if number % 5 else {}),
+    }
+
+
+def test_all_good_flights_are_read_many_at_once() -> None:
+    text = proto(*FLIGHT)
+    bodies = [encoded(text, flight(number)) for number in range(2_000)]
+    assert agree(text, FLIGHTS, bodies) == 2_000
+    mixed: list[bytes | None] = list(bodies)
+    dice = Random(1)
+    for place in range(0, 2_000, 97):
+        mixed[place] = dice.choice((None, b"", spoilt(dice, bodies[place]), bodies[place] * 2, b"\x0b" * 9_000))
+    assert agree(text, FLIGHTS, mixed) > 1_800
+
+
+# The fields, a column, and bodies in which a fast reader and the runtime may differ.
+APART = [
+    ("oneof o { int32 v = 1; string w = 2; }", pa.int32(), [b"\x08\x05\x12\x01x", b"\x12\x01x\x08\x05", b"\x08\x05"]),
+    ("map<string, int32> v", pa.map_(pa.string(), pa.int32()), [b"\x0a\x05\x0a\x01a\x10\x01\x0a\x05\x0a\x01a\x10\x02"]),
+    ("map<string, int32> v", pa.string(), [b"\x0a\x05\x0a\x01b\x10\x01\x0a\x05\x0a\x01a\x10\x02", b"\x0a\x00"]),
+    ("int32 v", pa.int32(), [b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x08\x81\x80\x80\x80\x10", b"\x08\x80\x00"]),
+    ("bool v", pa.bool_(), [b"\x08\x02", b"\x08\x80\x01", b"\x08\x00"]),
+    ("int32 v", pa.int32(), [b"\x08\x00", b"\x08\x01\x08\x02", b"\x0a\x01\x05", b"\x0d\x01\x00\x00\x00"]),
+    ("optional int32 v", pa.int32(), [b"\x08\x00", b""]),
+    ("repeated int32 v", pa.list_(pa.int32()), [b"\x08\x01\x08\x02", b"\x0a\x02\x01\x02", b"\x0a\x01\x01\x08\x02"]),
+    ("double v", pa.float64(), [b"\x09" + b"\x00" * 7 + b"\x80", b"\x09" + b"\xff" * 8]),
+    ("float v", pa.float32(), [b"\x0d\x01\x00\x80\x7f"]),
+    ("Status v", pa.string(), [b"\x08\x63", b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x08\xe3\x80\x80\x80\x10"]),
+    ("repeated Status v", pa.list_(pa.string()), [b"\x0a\x02\x01\x63"]),
+    ("google.protobuf.Timestamp v", AT, [b"\x0a\x02\x10\x01", b"\x0a\x0a\x08" + b"\xff" * 8 + b"\x7f", b"\x0a\x00"]),
+    ("google.protobuf.Timestamp v", AT, [b"\x0a\x07\x10\x80\x94\xeb\xdc\x03\x08\x01", b"\x0a\x02\x08\x01\x0a\x02\x10\x00"]),
+    ("google.protobuf.Int64Value v", pa.int64(), [b"\x0a\x00", b"\x0a\x02\x08\x00", b"\x0a\x02\x08\x05"]),
+    ("google.type.Date v", pa.date32(), [b"\x0a\x00", b"\x0a\x07\x08\xea\x0f\x10\x02\x18\x03"]),
+    ("In v", pa.struct([("x", pa.int32())]), [b"\x0a\x00", b"\x0a\x02\x08\x05\x0a\x02\x10\x06", b""]),
+    ("In v", pa.struct([("y", pa.int32()), ("z", pa.int8())]), [b"\x0a\x04\x08\x05\x10\x06"]),
+    ("repeated In v", pa.list_(pa.struct([("p", pa.int32())])), [b"\x0a\x04\x18\x05\x20\x06", b"\x0a\x02\x18\x05"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "column", "bodies"), APART, ids=lambda value: str(value)[:12])
+def test_where_a_fast_reader_may_differ(field: str, column: pa.DataType, bodies: list[bytes]) -> None:
+    text = proto(field, more="message In { int32 x = 1; int32 y = 2; oneof q { int32 p = 3; int32 r = 4; } }")
+    columns = pa.schema([("v", column)])
+    for body in bodies:
+        agree(text, columns, [body] * 3)
+        agree(text, columns, [body] * 3, rescue="rest")
+    agree(text, columns, bodies)
+
+
+# The same of proto2: closed enums, groups, defaults, text that is not UTF-8.
+APART_2 = [
+    ("optional E v = 1;", pa.string(), [b"\x08\x63", b"\x08\x01", b""]),
+    ("repeated E v = 1;", pa.list_(pa.string()), [b"\x08\x01\x08\x63", b"\x0a\x02\x01\x63"]),
+    ("optional E v = 1; optional E unread = 2;", pa.string(), [b"\x08\x01\x10\x63"]),
+    ("optional group V = 1 { optional int32 x = 1; }", pa.int32(), [b"\x0b\x08\x05\x0c", b"\x0a\x02\x08\x05"]),
+    ("optional int32 v = 1 [default = 7];", pa.int32(), [b"", b"\x08\x00"]),
+    ("optional string v = 1;", pa.string(), [b"\x0a\x01\xff", b"\x0a\x01a"]),
+    ("repeated int32 v = 1;", pa.list_(pa.int32()), [b"\x08\x01\x08\x02", b"\x0a\x02\x01\x02"]),
+    ("required int32 w = 2; optional int32 v = 1;", pa.int32(), [b"\x08\x01", b"\x08\x01\x10\x00"]),
+]
+
+
+@pytest.mark.parametrize(("fields", "column", "bodies"), APART_2, ids=lambda value: str(value)[:12])
+def test_where_proto2_may_differ(fields: str, column: pa.DataType, bodies: list[bytes]) -> None:
+    text = f'syntax = "proto2"; package p; enum E {{ A = 1; B = 2; }} message M {{ {fields} }}'
+    columns = pa.schema([("v", column)])
+    for body in bodies:
+        agree(text, columns, [body] * 3)
+    agree(text, columns, bodies)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'edition = "2023"; package p; message M { int32 v = 1; }',
+        'syntax = "proto3"; package p; message M { int32 v = 536870911; }',
+        'syntax = "proto3"; package p; message M { int32 v = 1; M inner = 2; }',
+        'syntax = "proto3"; package p; message M { int32 v = 1; M1 a = 2; M1 b = 3; }'
+        + "".join(f"message M{n} {{ M{n + 1} a = 1; M{n + 1} b = 2; }}" for n in range(1, 16))
+        + "message M16 { int32 x = 1; }",
+    ],
+    ids=["edition", "large number", "holds itself", "many ways"],
+)
+def test_schemas_that_are_costly_for_a_fast_reader_are_read(text: str) -> None:
+    body = message_class(text)(v=5).SerializeToString()
+    agree(text, pa.schema([("v", pa.int32())]), [body] * 60 + [b""])
