@@ -18,8 +18,9 @@ from tests.faults.conftest import new_fleet as new_fleet
 from tests.peers.browser import Browser, browsing
 from tests.peers.kafka_broker import Cluster
 from tests.peers.kafka_secured import SecuredCluster
+from tests.peers.registry_server import RELEASES, Apicurio
 
-SHARED = ("one_broker", "three_brokers", "secured", "behind", "browser")
+SHARED = ("one_broker", "three_brokers", "secured", "behind", "browser", "registry")
 """The fixtures that tests share. None uses two of them."""
 LONGEST = (
     "tests/peers/test_mixed_rust.py",
@@ -70,3 +71,10 @@ def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
     cluster = Cluster(tmp_path_factory.mktemp("kafka"), 3)
     yield cluster
     cluster.kill()
+
+
+@pytest.fixture(scope="session", params=RELEASES)
+def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
+    server = Apicurio(request.param, tmp_path_factory.mktemp("registry"))
+    yield server
+    server.kill()

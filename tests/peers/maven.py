@@ -1,4 +1,4 @@
-"""JARs from Maven's repository, as `mvn` is configured on the machine, kept beside the interpreter.
+"""JARs and archives from Maven's repository, as `mvn` is configured on the machine, kept beside the interpreter.
 
 Where there is no `mvn`, or what it is asked for cannot be had, the test that asks is skipped with the reason.
 """
@@ -35,9 +35,7 @@ _POM = """\
 <groupId>leasehold</groupId><artifactId>tests</artifactId><version>1</version><packaging>pom</packaging>
 <dependencies>{dependencies}</dependencies></project>
 """
-_DEPENDENCY = """\
-<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{alone}</dependency>
-"""
+_DEPENDENCY = ("groupId", "artifactId", "version", "type", "classifier")
 _ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 
@@ -47,13 +45,21 @@ def jars(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
     Spark's parent POM names a repository of its own, which need not be reached: for what has that parent say `alone`,
     and name the rest.
     """
+    return _fetched(name, coordinates, "copy-dependencies", alone=alone)
+
+
+def unpacked(name: str, archive: str) -> Path:
+    """A folder with what is in an archive, `group:name:version:type:classifier`."""
+    return _fetched(name, [archive], "unpack-dependencies", alone=True)
+
+
+def _fetched(name: str, coordinates: Sequence[str], goal: str, *, alone: bool) -> Path:
     if shutil.which("mvn") is None:
         pytest.skip(f"{name} is left out: there is no mvn here")
     parent = Path(sys.prefix) / "share" / "leasehold-tests"
     folder = parent / f"maven-{name}"
     parent.mkdir(parents=True, exist_ok=True)
-    split = [dict(zip(("group", "name", "version"), map(escape, each.split(":")), strict=True)) for each in coordinates]
-    pom = _POM.format(dependencies="".join(_DEPENDENCY.format(**each, alone=_ALONE if alone else "") for each in split))
+    pom = _POM.format(dependencies="".join(_dependency(each, alone=alone) for each in coordinates))
     with locked(parent / "lock"):
         complete = folder / "complete"
         if not complete.exists() or complete.read_text() != pom:
@@ -61,7 +67,7 @@ def jars(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
             folder.mkdir()
             (folder / "pom.xml").write_text(pom)
             done = subprocess.run(
-                ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"],
+                ["mvn", "-q", "-B", f"dependency:{goal}", "-DincludeScope=runtime", "-DoutputDirectory=jars"],
                 cwd=folder,
                 capture_output=True,
                 text=True,
@@ -72,6 +78,12 @@ def jars(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
                 failed(f"{name} is left out: mvn says {done.stdout.strip()[:500]}")
             complete.write_text(pom)
     return folder / "jars"
+
+
+def _dependency(coordinates: str, *, alone: bool) -> str:
+    parts = zip(_DEPENDENCY, coordinates.split(":"), strict=False)
+    said = "".join(f"<{name}>{escape(part)}</{name}>" for name, part in parts)
+    return f"<dependency>{said}{_ALONE if alone else ''}</dependency>\n"
 
 
 def java_program(what: str, name: str, coordinates: Sequence[str], source: Path) -> list[str]:
