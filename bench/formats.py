@@ -1,4 +1,4 @@
-"""How fast JSON bodies become columns: clean ones, and with bad ones among them, beside Arrow's bare reader; and Avro.
+"""How fast bodies become columns: JSON, clean and with bad ones among them, beside Arrow's bare reader; Avro; Protobuf.
 
 The bodies are the demo's flights, eleven fields each, in chunks of 10,000, on one core and in one thread. Arrow's own
 reader gets them as lines that are joined already, and checks nothing of what the rules ask for. Seconds are the
@@ -17,10 +17,13 @@ from datetime import datetime
 
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from google.protobuf import json_format
+from google.protobuf.message_factory import GetMessageClass
 from pyarrow import json as arrow_json
 
 from leasehold.cli.demo.data import FlightEvents
 from leasehold.formats import BodyFormat, BodyReader
+from leasehold.formats.protobuf.schemas import message_type, read_file
 
 Row = tuple[str, float, str, float | None, str]
 """Name, figure, unit, ratio to Arrow's reader, goal."""
@@ -43,6 +46,10 @@ AVRO = {
         *({"name": name, "type": ["null", "double"]} for name in _NUMBERS),
     ],
 }
+PROTO = f"""syntax = "proto3"; import "google/protobuf/timestamp.proto"; message Flight {{
+{"".join(f"optional string {name} = {n};" for n, name in enumerate(_TEXTS, 1))}
+{"".join(f"google.protobuf.Timestamp {name} = {n};" for n, name in enumerate(_TIMES, 7))}
+{"".join(f"optional double {name} = {n};" for n, name in enumerate(_NUMBERS, 9))} }}"""
 SOME = pa.schema([SCHEMA.field(name) for name in ("flight", "event_time", "dep_delay")])
 
 
@@ -71,7 +78,27 @@ def run(quick: bool) -> list[Row]:
     parsed = parse_schema(AVRO)
     rate = _rate(lambda: [schemaless_reader(io.BytesIO(body.as_py()), parsed, None) for body in written], turns)
     rows.append(("bodies in Avro, to JSON: fastavro alone, to dicts", rate, "bodies/s", rate / rows[1][1], ""))
+    message = message_type(read_file(PROTO), None)
+    protobuf = BodyFormat(format="protobuf", writer_schema=PROTO)
+    written = pa.array([_in_protobuf(body) for body in bodies], pa.binary())
+    rate = _rate(_reading(BodyReader(SCHEMA, protobuf), written), turns)
+    rows.append(("bodies in Protobuf, to JSON: all fields", rate, "bodies/s", rate / rows[1][1], "0.90"))
+    rate = _rate(_reading(BodyReader(SOME, replace(protobuf, rescue="rest")), written), turns)
+    rows.append(("bodies in Protobuf, to JSON: three fields, the others kept", rate, "bodies/s", rate / rows[1][1], ""))
+    parse = GetMessageClass(message).FromString
+    rate = _rate(
+        lambda: [[getattr(one, name) for name in SCHEMA.names] for one in map(parse, written.to_pylist())], turns
+    )
+    rows.append(("bodies in Protobuf, to JSON: the runtime alone, to lists", rate, "bodies/s", rate / rows[1][1], ""))
     return rows
+
+
+def _in_protobuf(body: bytes) -> bytes:
+    """The same flight."""
+    stated = {name: value for name, value in json.loads(body).items() if value is not None}
+    message = json_format.ParseDict(stated, GetMessageClass(message_type(read_file(PROTO), None))())
+    written: bytes = message.SerializeToString()
+    return written
 
 
 def _in_avro(body: bytes) -> bytes:

@@ -20,6 +20,7 @@ BENCHMARKS = (
     "append",
     "sink",
     "formats",
+    "format_loops",
     "leases",
     "stores",
     "balancing",
