@@ -13,8 +13,7 @@ import zstandard
 
 from leasehold.body_format import BodyFormat
 from leasehold.errors import ConfigError
-from leasehold.formats import BodyReader
-from leasehold.formats.encodings import MOST
+from leasehold.formats import BodyReader, encodings
 
 COLUMNS = pa.schema([("id", pa.string()), ("n", pa.int64())])
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -53,18 +52,22 @@ def test_what_is_compressed_is_read_beside_what_is_not(encoding: str, many: int)
 
 
 @pytest.mark.parametrize("encoding", COMPRESS)
-def test_bodies_that_are_long_inside_are_rejected_alone_and_cost_no_memory(encoding: str) -> None:
+def test_bodies_that_are_long_inside_are_rejected_alone_and_cost_no_memory(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert encodings.MOST == 64 << 20
+    monkeypatch.setattr(encodings, "MOST", 4 << 20)
     compress = COMPRESS[encoding]
-    good, large = compress(b'{"id":"a"}'), compress(b'{"id":"b",' + b" " * (40 << 20) + b'"n":1}')
-    bomb = compress(bytes(MOST + 1))
+    good, large = compress(b'{"id":"a"}'), compress(b'{"id":"b",' + b" " * (3 << 20) + b'"n":1}')
+    bomb = compress(bytes(encodings.MOST + 1))
     assert len(bomb) < 100_000
     tracemalloc.start()
-    found = outcome(encoding, [good, bomb, large, large, large, good, bomb, large])
+    found = outcome(encoding, [good, bomb, *[large] * 12, good, bomb, large])
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    reason = "the body is more than 64 MiB when it is not compressed"
-    assert found == ["a", reason, "b", "b", "b", "a", reason, "b"]
-    assert most < 6 * MOST
+    reason = "the body is more than 4 MiB when it is not compressed"
+    assert found == ["a", reason, *["b"] * 12, "a", reason, "b"]
+    assert most < 6 * encodings.MOST
 
 
 def test_bodies_in_other_formats_are_compressed_too() -> None:
