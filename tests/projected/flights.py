@@ -93,7 +93,7 @@ AVRO = {
 def write_avro(folder: Path, **changes: str) -> Path:
     """The file for bodies in Avro, and their schema beside it."""
     (folder / "flight.avsc").write_text(json.dumps(AVRO))
-    avro = 'rescue = "rest"\nformat = "avro"\navro_schema = "flight.avsc"'
+    avro = 'rescue = "rest"\nformat = "avro"\nwriter_schema = "flight.avsc"'
     return write(folder, **{"rescue": avro, **changes})
 
 
