@@ -45,7 +45,9 @@ def test_a_handler_is_given_what_avro_holds_on_spark_and_without(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = folder / "orders.toml"
-    file.write_text(file.read_text().replace("[sink]", f"format = 'avro'\nwriter_schema = '{json.dumps(ORDER)}'\n[sink]"))
+    file.write_text(
+        file.read_text().replace("[sink]", f"format = 'avro'\nwriter_schema = '{json.dumps(ORDER)}'\n[sink]")
+    )
     send(folder, ("a", 2), ("b", 3), ("a", 5), ("c", None), ("b", 0))
     first = Running(folder, spark, monkeypatch)
     try:
