@@ -206,7 +206,7 @@ class RegistryError(LeaseholdError):
 
 
 class RegistryUnavailable(RegistryError):
-    """The registry of schemas cannot be reached, or did not answer in time."""
+    """The registry of schemas cannot be reached, or did not answer in time; or what it gave cannot be compiled now."""
 
     verdict = Verdict.PASSES
 

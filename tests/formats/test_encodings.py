@@ -47,6 +47,7 @@ def test_what_is_compressed_is_read_beside_what_is_not(encoding: str, many: int)
         body[:-6] + bytes([body[-6] ^ 255]) + body[-5:]: not_whole,
         compress(b'{"id":') + compress(b'"c"}'): "c",
         compress(b"{" + b" " * 100_000 + b"}"): None,
+        compress(b"") * 5_000 + body: "a",
     }
     assert outcome(encoding, list(bodies) * many) == list(bodies.values()) * many
 

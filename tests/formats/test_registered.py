@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +25,7 @@ from leasehold.formats import BodyReader
 from leasehold.formats.protobuf.typed_bodies import NO_TYPE
 from leasehold.registries import RegisteredSchema, Schemas, open_registry
 from leasehold.registries.known_schemas import KnownSchemas
+from leasehold.spark.loop.orders import Order, task_order
 from leasehold_testkit.emulators.registry import RegistryServer
 from tests.formats.protobuf_schemas import message_class
 from tests.formats.registered import COLUMNS, FLIGHTS, headed, outcome, schema, written
@@ -141,13 +144,81 @@ def test_a_schema_is_read_with_those_that_it_refers_to(server: RegistryServer) -
 
 
 @pytest.mark.parametrize(
-    "name", ["../a.proto", "/a.proto", "@a.proto", "--python_out=.", "a/../../b.proto", "a\\b.proto", "", "a\nb.proto"]
+    "name",
+    [
+        "../a.proto",
+        "/a.proto",
+        "@a.proto",
+        "--python_out=.",
+        "a/../../b.proto",
+        "a\\b.proto",
+        "",
+        "a\nb.proto",
+        "all.set",
+        "a" * 300,
+    ],
 )
 def test_a_file_with_a_name_that_leads_elsewhere_rejects_the_bodies(name: str) -> None:
     one = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry="http://localhost"))
     given = one.given({1: RegisteredSchema("PROTOBUF", "message F {}", ((name, "message G {}"),))})
     (reason,) = outcome(given.read(pa.array([headed(1, b"\0")])))
     assert reason.startswith("its schema, 1, cannot be read: not a schema of Protobuf that can be read (it refers to a")
+
+
+LACKING = {
+    "no room for files": "echo all.set: No space left on device >&2; exit 1",
+    "no memory": "kill -9 $$",
+    "no library": "echo Traceback >&2; exit 1",
+}
+
+
+@pytest.mark.parametrize("what", [*LACKING, "no folder"])
+def test_what_the_machine_lacks_to_compile_a_schema_is_waited_for(
+    server: RegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """No event of a good schema is rejected meanwhile, and the same call succeeds later."""
+    number = server.register("flights", f"{FLIGHTS}// {what}", "PROTOBUF")
+    one = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry=server.url))
+    bodies = pa.array([headed(number, b"\0\x0a\x01x")])
+    with monkeypatch.context() as patch:
+        if what in LACKING:
+            (tmp_path / "python").write_text(f"#!/bin/sh\n{LACKING[what]}\n")
+            (tmp_path / "python").chmod(0o755)
+            patch.setattr(sys, "executable", str(tmp_path / "python"))
+        else:
+            patch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+        with pytest.raises(RegistryUnavailable, match="cannot be compiled at the moment"):
+            one.read(bodies)
+    assert outcome(one.read(bodies)) == [("x", None, 0)]
+
+
+def test_who_is_given_a_schema_needs_no_compiler(
+    server: RegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As tasks of Spark are: by the driver, or in a reader that it has made."""
+    good, bad = (server.register("flights", text, "PROTOBUF") for text in (f"{FLIGHTS}// given", "message {"))
+    bodies = pa.array([headed(good, b"\0\x0a\x01x"), headed(bad, b"\0")])
+    one = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry=server.url))
+    order = Order("hub", (), ((),), schemas=one.schemas_of(bodies)).text()
+    own = pickle.dumps(
+        BodyReader(COLUMNS, BodyFormat(format="protobuf", writer_schema=f"{FLIGHTS}// own", message="flights.Old"))
+    )
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    x, reason = outcome(one.given(task_order(order, 0).schemas).read(bodies))
+    assert x == ("x", None, 0)
+    assert reason.startswith(
+        f"its schema, {bad}, cannot be read: not a schema of Protobuf that can be read (schema.proto"
+    )
+    assert outcome(pickle.loads(own).read(pa.array([b"\x0a\x01x"]))) == [("x", None, 0)]  # noqa: S301
+
+
+def test_a_file_in_place_of_a_folder_rejects_the_bodies() -> None:
+    one = BodyReader(COLUMNS, BodyFormat(format="protobuf", registry="http://localhost"))
+    files = (("a/b", "message G {}"), ("a/b/c.proto", "message H {}"))
+    (reason,) = outcome(
+        one.given({1: RegisteredSchema("PROTOBUF", "message F {}", files)}).read(pa.array([headed(1, b"\0")]))
+    )
+    assert reason.endswith("(it refers to a/b, and to another file in a folder of that name)")
 
 
 def test_no_file_of_a_schema_is_code_or_hides_another(tmp_path: Path) -> None:

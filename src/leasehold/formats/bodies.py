@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leasehold.body_format import BodyFormat
+from leasehold.body_format import PROTOBUF, BodyFormat, SchemaText
 from leasehold.errors import ConfigError
 from leasehold.formats.encodings import decoded
 from leasehold.formats.format_readers import FormatReader, ReadBodies, joined, with_rescue
@@ -24,6 +24,7 @@ from leasehold.formats.schema_headers import NO_HEADER, by_schema, schema_number
 from leasehold.formats.shapes import check_columns, nullable
 from leasehold.registries import RegisteredSchema, Schemas
 from leasehold.registries.known_schemas import known_schemas
+from leasehold.registries.protobuf import compiled
 
 _ROWS = 16_384  # bodies that are read at once
 
@@ -39,6 +40,8 @@ class BodyReader:
     def __init__(self, schema: pa.Schema, how: BodyFormat | None = None, schemas: Schemas | None = None) -> None:
         how = how or BodyFormat()
         check_columns(schema, how.rescue)
+        if how.format == PROTOBUF and how.writer_schema is not None:
+            how = replace(how, writer_schema=SchemaText(compiled(str(how.writer_schema))))  # no copy needs a compiler
         self._given = (schema, how, schemas)
         self._plain = pa.schema([nullable(field) for field in schema])
         if how.registry is None:
@@ -133,7 +136,10 @@ def _reader_by(
         return f"its schema, {number}, is not known to the registry"
     if registered.kind.lower() != how.format:
         return f"its schema, {number}, is of {registered.kind.title()}, and the format is {how.format.title()}"
+    wrong = registered.wrong
     try:
-        return FormatReader(schema, how, registered)
+        if not wrong:
+            return FormatReader(schema, how, registered)
     except ConfigError as error:
-        return f"its schema, {number}, cannot be read: {error.rule}"
+        wrong = error.rule
+    return f"its schema, {number}, cannot be read: {wrong}"

@@ -8,8 +8,7 @@ that, so a batch of short bodies that are long inside costs time, and no memory.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,10 +35,11 @@ def decoded(bodies: pa.Array, encoding: str) -> Iterator[Decoded]:
     for body, compressed in zip(bodies.to_pylist(), marked.to_pylist(), strict=True):
         if compressed:
             try:
-                body = _READERS[encoding](body)
-            except (zlib.error, OSError, ValueError) as error:
-                wrong[len(group)] = str(error) if type(error) is ValueError else f"the body is not whole {encoding}"
-                body = None
+                body = _decompressed(body, encoding)
+            except OSError:
+                wrong[len(group)], body = f"the body is not whole {encoding}", None
+            except ValueError as error:
+                wrong[len(group)], body = str(error), None
         group.append(body)
         size += len(body or b"")
         if size > MOST:
@@ -49,37 +49,14 @@ def decoded(bodies: pa.Array, encoding: str) -> Iterator[Decoded]:
         yield pa.array(group, pa.binary()), wrong
 
 
-def _gunzipped(body: bytes) -> bytes:
-    """Raises `ValueError`, `zlib.error`."""
+def _decompressed(body: bytes, encoding: str) -> bytes:
+    """What is in all members, or frames, of a body, one behind the other. Raises `ValueError`, `OSError`."""
     parts: list[bytes] = []
     size = 0
-    while body:  # a file of gzip may have several members
-        one = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-        parts.append(one.decompress(body, MOST + 1 - size))
-        size += len(parts[-1])
-        if size > MOST:
-            raise _too_long()
-        if not one.eof:
-            raise zlib.error("it ends too soon")
-        body = one.unused_data
-    return b"".join(parts)
-
-
-def _unzstd(body: bytes) -> bytes:
-    """Raises `ValueError`, `OSError`."""
-    with pa.CompressedInputStream(pa.BufferReader(body), "zstd") as stream:
-        parts: list[bytes] = []
-        size = 0
+    with pa.CompressedInputStream(pa.BufferReader(body), encoding) as stream:
         while part := stream.read(_STEP):
             parts.append(part)
             size += len(part)
             if size > MOST:
-                raise _too_long()
+                raise ValueError(f"the body is more than {MOST >> 20} MiB when it is not compressed")
     return b"".join(parts)
-
-
-def _too_long() -> ValueError:
-    return ValueError(f"the body is more than {MOST >> 20} MiB when it is not compressed")
-
-
-_READERS: dict[str, Callable[[bytes], bytes]] = {GZIP: _gunzipped, ZSTD: _unzstd}

@@ -18,12 +18,13 @@ class RegisteredSchema:
     """A schema as its registry has it: its kind, and its text.
 
     `files` are the texts of those that it refers to, by the names that it calls them, each behind those that it needs
-    itself.
+    itself. `wrong` says why nobody can read it, where that was found out when it was fetched.
     """
 
     kind: str
     text: str
     files: Files = ()
+    wrong: str = ""
 
 
 Schemas = Mapping[int, RegisteredSchema | None]

@@ -2,7 +2,8 @@
 
 A number that a registry does not know is asked for twice, with a pause between: a registry of several servers may not
 have it everywhere yet. All numbers of a call wait together, since bodies that are not Avro may name thousands. That a
-number is not known is forgotten at once, since its schema may come.
+number is not known is forgotten at once, since its schema may come. A schema of Protobuf is compiled when it is
+fetched, by who waits for registries: what the machine lacks for that rejects no event.
 
 Concurrency: any thread may ask, and two may fetch the same schema at the same time: a number has one schema for ever.
 """
@@ -13,7 +14,10 @@ import functools
 import time
 from collections.abc import Callable, Collection
 
+from leasehold.errors import ConfigError
 from leasehold.registries import RegisteredSchema, SchemaRegistry, Schemas, open_registry
+from leasehold.registries.contract import PROTOBUF
+from leasehold.registries.protobuf import compiled
 
 _PAUSE = 0.5  # seconds before the numbers that are lacking are asked for again
 
@@ -40,8 +44,18 @@ class KnownSchemas:
         """Fetch those of these that are not known. Whether the registry lacks any."""
         wanted = [number for number in numbers if number not in self._known]
         found = self._registry.schemas(wanted) if wanted else {}
-        self._known.update((number, schema) for number, schema in found.items() if schema is not None)
+        self._known.update((number, _whole(schema)) for number, schema in found.items() if schema is not None)
         return None in found.values()
+
+
+def _whole(schema: RegisteredSchema) -> RegisteredSchema:
+    """The same schema as one text, which tasks read without a compiler. Raises `RegistryUnavailable`."""
+    if schema.kind != PROTOBUF:
+        return schema
+    try:
+        return RegisteredSchema(PROTOBUF, compiled(schema.text, schema.files))
+    except ConfigError as error:
+        return RegisteredSchema(PROTOBUF, schema.text, wrong=error.rule)
 
 
 @functools.cache

@@ -75,8 +75,8 @@ def task_order(text: str, task: int) -> TaskOrder:
     )
 
 
-def _registered(kind: str, text: str, files: Iterable[Sequence[str]]) -> RegisteredSchema:
-    return RegisteredSchema(kind, text, tuple((name, one) for name, one in files))
+def _registered(kind: str, text: str, files: Iterable[Sequence[str]], wrong: str) -> RegisteredSchema:
+    return RegisteredSchema(kind, text, tuple((name, one) for name, one in files), wrong)
 
 
 @dataclass(frozen=True, slots=True)
