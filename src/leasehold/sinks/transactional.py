@@ -59,6 +59,8 @@ class TransactionalSink(Sink, Generic[T]):
         self._where = where
         self._clock = clock or SystemClock()
         self._memory = SinkMemory(spec, where, self.features)
+        if spec.unavailable_value is not None:
+            require(self, STATES, "unavailable_value")
         self._untimely_said = False
         self._none_whole = False  # as far as this object knows: then a batch of nothing has nothing to say
         self._fitted: pa.Schema | None = None  # the schema of the last batch that was applied

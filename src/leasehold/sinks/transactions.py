@@ -158,6 +158,17 @@ class WritesBeside(RemembersIdentities, Protocol):
 
     # RELATED: `sinks.beside.related`
 
+    def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """STATES: the rows of these keys, those that are there, in the columns of `schema`."""
+        ...
+
+    def written_by(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, int]:
+        """STATES: which event has written each of these keys last, by its number, as far as that is remembered.
+
+        `schema` has the columns of the keys, in their order.
+        """
+        ...
+
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         """After `fit`: write what an event makes of its entity, or nothing of it: then why the database refuses it."""
         ...
@@ -212,6 +223,10 @@ class TableTransaction(WritesBeside, Protocol):
 
     def fit(self, schema: pa.Schema) -> None:
         """Check the table for rows of this schema, and make what is missing. Raises `SchemaMismatch`."""
+        ...
+
+    def aside_between(self, lane: Lane, after: int, before: int, at_most: int) -> Sequence[RejectedRow]:
+        """What is set aside of the events of the partition between these numbers, as many rows of it, in order."""
         ...
 
     def write(self, batch: Batch, kept: Kept, order: TableOrder, *, again: bool, each_row: bool) -> Outcome:

@@ -102,6 +102,10 @@ class ChangesBeside(UnwrittenFeatures, ABC):
         """See `TableTransaction`."""
         rejected.replace(self.session, read, rows, now)
 
+    def aside_between(self, lane: Lane, after: int, before: int, at_most: int) -> Sequence[RejectedRow]:
+        """See `TableTransaction`."""
+        return rejected.between(self.session, lane, after, before, at_most)
+
     def rejected_of(self, events: Collection[EventId]) -> Found:
         """See `WritesBeside`."""
         return rejected.of_events(self.session, events)

@@ -38,6 +38,10 @@ class UnwrittenFeatures:
         """STATES: see `KeepsStates`."""
         self._unwritten("read_states", "STATES")
 
+    def written_by(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, int]:
+        """STATES: see `WritesBeside`."""
+        self._unwritten("written_by", "STATES")
+
     def state_writer(self, schema: pa.Schema) -> Callable[[Key, Mapping[str, Any] | None], None]:
         """STATES: see `BesideTransaction`."""
         self._unwritten("state_writer", "STATES")

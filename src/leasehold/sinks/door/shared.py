@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from leasehold.sinks.door.open_batch import OpenBatch, SinkMemory
-from leasehold.sinks.rules import claims, duplicates
+from leasehold.sinks.rules import claims, duplicates, unchanged
 from leasehold.sinks.rules.content import kind_of_order
 from leasehold.sinks.rules.duplicates import IdentifiedEvent
 from leasehold.sinks.rules.remembered_order import check_order, order_of
@@ -60,6 +60,11 @@ def leave_out_duplicates(open_: OpenBatch, events: list[IdentifiedEvent]) -> int
     memory.remember_identities(verdict.remembered)
     open_.verdict, open_.kept = verdict, open_.kept.without(verdict.dropped)
     return reached
+
+
+def fill_in(open_: OpenBatch) -> None:
+    if open_.spec.unavailable_value is not None:
+        open_.batch = unchanged.filled(open_.batch, open_.kept, open_.spec, open_.transaction)
 
 
 def write(open_: OpenBatch) -> None:

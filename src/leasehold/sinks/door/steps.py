@@ -148,6 +148,12 @@ STEPS = (
     ),
     DoorStep(
         (_E, _A),
+        "With `unavailable_value`: fill in what events leave as it is, or set aside those of which that is not known",
+        shared.fill_in,
+        "the table, `leasehold_key_<table>`, `<table>_rejected`",
+    ),
+    DoorStep(
+        (_E, _A),
         "Write the last row of each key, and what is known of the keys",
         shared.write,
         "the table, `leasehold_key_<table>`",

@@ -60,6 +60,28 @@ def read(session: PostgresSession, schema: pa.Schema, keys: Sequence[Key]) -> di
     return found
 
 
+def written_by(session: PostgresSession, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, int]:
+    """Which event has written each of these keys last, by its number; `schema` has their columns."""
+    spec = session.spec
+    asked = [key for key in keys if not any(isinstance(value, str) and "\0" in value for value in key)]
+    if not asked or kind_of_relation(session, spec.memory or "") is None:
+        return {}
+    layout = compared(spec, list(schema), relation(session, spec.name))
+    places = [schema.names.index(layout.columns[at]) for at in layout.keys]
+    given = ", ".join(f"%(k{place})s::{key.carrier}[]" for place, key in enumerate(layout.key_targets))
+    names = ", ".join(f"k{place}" for place in range(len(layout.keys)))
+    match = " AND ".join(
+        f"m.{column} = {_value(layout, place)}" for place, column in enumerate(session.names.key_columns)
+    )
+    values = {f"k{place}": [key[at] for key in asked] for place, at in enumerate(places)}
+    rows = session.rows(
+        f"SELECT w.turn, m.number FROM unnest({given}) WITH ORDINALITY AS w({names}, turn) "
+        f"JOIN {session.names.memory} AS m ON {match}",
+        **values,
+    )
+    return {asked[turn - 1]: number for turn, number in rows}
+
+
 def write(
     session: PostgresSession, schema: pa.Schema, layout: Layout, key: Key, state: Mapping[str, Any] | None
 ) -> None:
@@ -92,9 +114,14 @@ def write(
 
 def _equals(layout: Layout, place: int) -> str:
     """A key that does not fit the column's type is nobody's; the cast must not see it."""
+    return f"t.{quoted(layout.key_targets[place].name)} = {_value(layout, place)}"
+
+
+def _value(layout: Layout, place: int) -> str:
+    """The value of a key that is asked for."""
     key = layout.key_targets[place]
     value, fits = key.value(f"w.k{place}"), key.fits(f"w.k{place}")
-    return f"t.{quoted(key.name)} = " + (value if fits is None else f"(CASE WHEN {fits} THEN {value} END)")
+    return value if fits is None else f"(CASE WHEN {fits} THEN {value} END)"
 
 
 def _written(layout: Layout, key: str) -> str:

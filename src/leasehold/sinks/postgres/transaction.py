@@ -103,6 +103,9 @@ class PostgresTransaction(ChangesBeside):
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         return states.read(self._session, schema, keys)
 
+    def written_by(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, int]:
+        return states.written_by(self._session, schema, keys)
+
     def lock_versions(self, keys: Collection[Key]) -> dict[Key, int]:
         return locked(self._session, keys)
 

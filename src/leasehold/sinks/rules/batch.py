@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -111,6 +111,7 @@ class Batch:
     `read` is how many events were read for it; without, there was one for each number of its `ranges`.
     With `again`, it reads nothing: these rejected events are tried again (`sinks.set_aside`). It has all rows of
     them, in the order of the transform, and in `rejected` those that could not be read or computed.
+    `unwritable` are rows that are set aside, by their places, and why (`unchanged`).
     With `messages` it has no rows: see `of_messages`.
     """
 
@@ -128,6 +129,7 @@ class Batch:
     times: Mapping[Lane, tuple[int, float]] | None = None
     read: int | None = None
     again: Collection[EventId] | None = None
+    unwritable: Mapping[int, str] = field(default_factory=dict)
     messages: MessageStep | None = None
 
     @staticmethod
@@ -435,9 +437,9 @@ def _check_rejected(table: pa.Table) -> None:
         type_ = table[find(table.schema, name)].type
         if kind_of(type_) not in kinds:
             raise SchemaMismatch(f"the DataFrame of rejected events: {name} is of type {type_}, not {kinds[0]}")
-    for field in table.schema:
-        if kind_of(field.type) is None:
+    for one in table.schema:
+        if kind_of(one.type) is None:
             raise SchemaMismatch(
-                f"the DataFrame of rejected events: {field.name} is of type {field.type}, which cannot be kept: cast "
+                f"the DataFrame of rejected events: {one.name} is of type {one.type}, which cannot be kept: cast "
                 "it to a string, or leave it out"
             )

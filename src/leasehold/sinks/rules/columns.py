@@ -33,8 +33,8 @@ def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.
     """The columns to store, after a check of those that need no table to be found wrong."""
     check_fence(schema, "the DataFrame")
     kept = {folded(name) for name in spec.keep}
-    fence = {folded(name) for name in FENCE_COLUMNS}
-    fields = [field for field in schema if folded(field.name) in kept or folded(field.name) not in fence]
+    left_out = {folded(name) for name in (*FENCE_COLUMNS, *spec.except_columns)}
+    fields = [field for field in schema if folded(field.name) in kept or folded(field.name) not in left_out]
     there = {folded(field.name) for field in fields}
     wrong = [(name, "is a key, and no such column is to be written") for name in spec.keys if folded(name) not in there]
     wrong += [(each.name, _unstorable(each.type, database)) for each in fields if kind_of(each.type) is None]

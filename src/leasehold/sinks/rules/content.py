@@ -23,7 +23,7 @@ from leasehold.sinks.rules.ordering import Claim, Key, KeyOrder
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.rules.row_by_row import EveryEvent, RowOrder
 from leasehold.sinks.rules.rows import Rows
-from leasehold.sinks.rules.table_spec import folded
+from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, folded
 from leasehold.sinks.rules.values import Converted, Unstorable, as_json, convert, order_kind, order_values, unstorable
 
 
@@ -154,19 +154,35 @@ def identified(rows: Iterable[SetAside], kept: Kept) -> Iterator[Rejected]:
 
 def parted(batch: Batch, kept: Kept) -> tuple[Sequence[int], pa.Array, list[SetAside]]:
     """Where among the kept rows those to store are, their sources, and the unparsed rows with their places."""
-    parsed = batch.rows.num_rows
-    if batch.rejected is None or not batch.rejected.num_rows:
+    if (batch.rejected is None or not batch.rejected.num_rows) and not batch.unwritable:
         return range(len(kept.source)), kept.source, []
-    is_parsed = pc.less(kept.source, pa.scalar(parsed, kept.source.type))
-    others = kept.source.filter(pc.invert(is_parsed))
-    table = batch.rejected.take(pc.subtract(others, pa.scalar(parsed, others.type)))
+    is_row = pc.less(kept.source, pa.scalar(batch.rows.num_rows, kept.source.type))
+    is_stored = is_row
+    if batch.unwritable:
+        is_stored = pc.and_not(is_row, pc.is_in(kept.source, pa.array(list(batch.unwritable), kept.source.type)))
+    aside = [*_unparsed(batch, kept, pc.invert(is_row)), *_unwritable(batch, kept, pc.and_not(is_row, is_stored))]
+    return true_places(is_stored), kept.source.filter(is_stored), sorted(aside, key=attrgetter("at"))
+
+
+def _unparsed(batch: Batch, kept: Kept, these: pa.Array) -> list[SetAside]:
+    if batch.rejected is None or not pc.any(these).as_py():
+        return []
+    sources = kept.source.filter(these)
+    table = batch.rejected.take(pc.subtract(sources, pa.scalar(batch.rows.num_rows, sources.type)))
     bodies, reasons = (convert(table[find(table.schema, name)]).values for name in ("body", "reason"))
-    places = true_places(pc.invert(is_parsed))
-    unparsed = [
-        SetAside(at, body, reason or "no reason was given", source)
-        for at, body, reason, source in zip(places, bodies, reasons, sources_of(table), strict=True)
-    ]
-    return true_places(is_parsed), kept.source.filter(is_parsed), unparsed
+    rows = zip(true_places(these), bodies, reasons, sources_of(table), strict=True)
+    return [SetAside(at, body, reason or "no reason was given", source) for at, body, reason, source in rows]
+
+
+def _unwritable(batch: Batch, kept: Kept, these: pa.Array) -> list[SetAside]:
+    if not batch.unwritable:
+        return []
+    sources = kept.source.filter(these)
+    fence = {folded(name) for name in FENCE_COLUMNS}
+    own = [name for name in batch.rows.schema.names if folded(name) not in fence]
+    bodies = bodies_of(batch.rows.select(own).take(sources))
+    rows = zip(true_places(these), bodies, sources.to_pylist(), strict=True)
+    return [SetAside(at, body, batch.unwritable[source], None) for at, body, source in rows]
 
 
 def sources_of(table: pa.Table) -> Sequence[str]:

@@ -55,6 +55,9 @@ class TableSpec:
     mode            `upsert` keeps the last event of each key, `append` every event
     keys            the columns that name an entity (`upsert` only, and then at least one)
     keep            which of the fence's columns are stored as well
+    except_columns  columns of rows that are not stored: those that `sequence_by` or `delete_when` alone is about
+    unavailable_value  a text that stands in a column for the value that is there: an event that leaves a value as it is
+                    has it, as changes of Debezium do (`unchanged`). Default: each text is itself
     sequence_by     what the values of `Batch.sequence_by` are, as text: the table remembers it, and refuses another
     spread          a key may come from several partitions, and batches say which versions of their entities they have
                     read (`versions`); `sequence_by` then says which events come late, and decides no more
@@ -71,6 +74,8 @@ class TableSpec:
     mode: str = "upsert"
     keys: Sequence[str] = ()
     keep: Sequence[str] = ()
+    except_columns: Sequence[str] = ()
+    unavailable_value: str | None = None
     sequence_by: str | None = None
     spread: bool = False
     schema_evolution: str | None = None
@@ -97,7 +102,7 @@ class TableSpec:
                 "schema_evolution", self.schema_evolution, f"{ADD!r}, or nothing", "Without it a new column is refused"
             )
         self._check_strangers()
-        for setting, names in (("keys", self.keys), ("keep", self.keep)):
+        for setting, names in (("keys", self.keys), ("keep", self.keep), ("except_columns", self.except_columns)):
             if isinstance(names, str):
                 raise ConfigError(setting, names, "a list of column names", f"Write {setting}=({names!r},)")
             for name in names:
@@ -105,6 +110,8 @@ class TableSpec:
             if twice := repeated(names):
                 raise ConfigError(setting, tuple(names), f"{twice[0]} is named twice", "Name each column once")
             object.__setattr__(self, setting, tuple(names))
+        if self.unavailable_value is not None:
+            _check_name("unavailable_value", self.unavailable_value)
         if self.sequence_by is not None:
             _check_name("sequence_by", self.sequence_by)
             object.__setattr__(self, "sequence_by", _spaced(self.sequence_by))
@@ -149,6 +156,16 @@ class TableSpec:
                 "of an entity's events in several partitions, only sequence_by says which is later",
                 'Give keys, and sequence_by="version", or whatever grows with each event of an entity',
             )
+        if self.unavailable_value is not None and (not self.keys or self.sequence_by is not None or self.handled):
+            raise ConfigError(
+                "unavailable_value",
+                self.unavailable_value,
+                "it stands for what the row had before the event, so the events of a key have to come in their order, "
+                "from one partition, into a table with keys that no handler fills",
+                "Leave it out, or leave out sequence_by",
+            )
+        if dropped := [name for name in self.keys if folded(name) in map(folded, self.except_columns)]:
+            raise ConfigError("except_columns", self.except_columns, f"{dropped[0]} is a key", "Store it")
         fence = {folded(name) for name in FENCE_COLUMNS}
         kept = {folded(name) for name in self.keep}
         if strangers := [name for name in self.keep if folded(name) not in fence]:

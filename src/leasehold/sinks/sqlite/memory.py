@@ -11,6 +11,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from leasehold.database.statements import quoted
 from leasehold.sinks.beside.alone import key_columns
 from leasehold.sinks.beside.forgetting import candidates
@@ -18,7 +20,8 @@ from leasehold.sinks.beside.writing import KnownKeys
 from leasehold.sinks.rules.batch import OrderValue
 from leasehold.sinks.rules.ordering import Claim, Key
 from leasehold.sinks.rules.remembered_order import OwnValue
-from leasehold.sinks.rules.table_spec import TableSpec, ordered_keys
+from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
+from leasehold.sinks.rules.values import stored
 from leasehold.sinks.sqlite import own_values
 from leasehold.sinks.sqlite.inserts import Insert, insert
 from leasehold.sinks.sqlite.key_rows import key_rows
@@ -75,6 +78,21 @@ def _known(
         )
         for row in connection.execute(query, values):
             yield (row[:width], *row[width:])
+
+
+def written_by(
+    connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema, keys: Sequence[Key]
+) -> dict[Key, int]:
+    """Which event has written each of these keys last, by its number; `schema` has their columns."""
+    if not keys:
+        return {}
+    columns = {
+        folded(field.name): stored(pa.array(values, field.type))
+        for field, values in zip(schema, zip(*keys, strict=True), strict=True)
+    }
+    kept = zip(*(columns[folded(name)] for name in ordered_keys(spec)), strict=True)
+    given = dict(zip(kept, keys, strict=True))
+    return {given[key]: number for key, _, _, number, _ in _known(connection, spec, list(given))}
 
 
 def remember(

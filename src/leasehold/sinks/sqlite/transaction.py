@@ -84,6 +84,9 @@ class SqliteTransaction(ChangesAlone):
     def read_states(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         return states.read(self._connection, self._spec, schema, keys)
 
+    def written_by(self, schema: pa.Schema, keys: Sequence[Key]) -> dict[Key, int]:
+        return memory.written_by(self._connection, self._spec, schema, keys)
+
     def write_step(self, schema: pa.Schema, step: EntityStep) -> str | None:
         return self._steps.write(schema, self._fitted_layout, step)
 

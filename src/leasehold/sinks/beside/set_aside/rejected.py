@@ -20,7 +20,7 @@ from leasehold.sinks.beside.forgetting import AT_A_TIME, is_of
 from leasehold.sinks.beside.kept_values import as_text, time_text
 from leasehold.sinks.beside.session import Session
 from leasehold.sinks.rules.again import EventId, RejectedRow
-from leasehold.sinks.rules.fence import Admission
+from leasehold.sinks.rules.fence import Admission, Lane
 from leasehold.sinks.rules.rejected import Rejected
 from leasehold.sinks.transactions import Found
 
@@ -68,6 +68,16 @@ def of_events(session: Session, events: Collection[EventId]) -> Found:
     for row in map(row_of, rows):
         found[row.event].append(row)
     return found
+
+
+def between(session: Session, lane: Lane, after: int, before: int, at_most: int) -> list[RejectedRow]:
+    """The first rows of events of this partition between these numbers, as many as are asked for."""
+    rows = session.rows(
+        f"{select(session)} WHERE {ours(session)} AND hub = %(hub)s AND partition = %(partition)s "
+        f"AND sequence_number > %(after)s AND sequence_number < %(before)s ORDER BY {EVENT} LIMIT %(at_most)s",
+        **{"hub": lane[0], "partition": lane[1], "after": after, "before": before, "at_most": at_most},
+    )
+    return [*map(row_of, rows)]
 
 
 def forget(session: Session, key: Mapping[str, str]) -> int:

@@ -1,0 +1,177 @@
+"""Values that an event leaves as they are: a table is at each moment as its source was, on both databases."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from leasehold.errors import ConfigError
+from leasehold.model import EventRange
+from leasehold.sinks import Sink, open_sink
+from leasehold.sinks.rules.again import EventId
+from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
+from tests.sinks.postgres import Place
+from tests.waiting import PATIENCE
+
+KEEP = "__debezium_unavailable_value"
+SPEC = TableSpec(name="docs", pipeline="p", keys=("id",), except_columns=("gone",), unavailable_value=KEEP)
+SCHEMA = pa.schema(
+    [
+        *(("id", pa.int64()), ("word", pa.string()), ("raw", pa.binary()), ("n", pa.int64()), ("gone", pa.bool_())),
+        *(("hub", pa.string()), ("partition", pa.string()), ("sequenceNumber", pa.int64()), ("ownerLevel", pa.int64())),
+    ]
+)
+Row = tuple[str | None, bytes | None, int | None]
+"""The columns of an entity but for its key."""
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """A table, what is in it, by key, and the numbers of what is set aside, with their reasons."""
+
+    sink: Sink
+    rows: Callable[[], dict[int, Row]]
+    aside: Callable[[], dict[int, str]]
+
+
+@dataclass
+class Source:
+    """The table at its source: what it has been after each event, by key."""
+
+    rng: Random
+    now: dict[int, Row] = field(default_factory=dict)
+    after: list[tuple[int, Row | None]] = field(default_factory=list)
+
+    def event(self) -> tuple[Any, ...]:
+        """One more event, in the order of SCHEMA up to `gone`: it may leave text and bytes as they are."""
+        rng, key, number = self.rng, self.rng.randrange(4), len(self.after)
+        had = self.now.get(key)
+        if had is not None and rng.random() < 0.15:
+            del self.now[key]
+            self.after.append((key, None))
+            return (key, None, None, None, True)
+        keeps_word, keeps_raw = (had is not None and rng.random() < 0.5 for _ in range(2))
+        word = had[0] if had and keeps_word else rng.choice([None, "", f"w{number}"])
+        raw = had[1] if had and keeps_raw else rng.choice([None, b"", b"\xff%d" % number])
+        self.now[key] = (word, raw, number)
+        self.after.append((key, self.now[key]))
+        return (key, KEEP if keeps_word else word, KEEP.encode() if keeps_raw else raw, number, False)
+
+    def left(self, aside: Mapping[int, str]) -> dict[int, Row]:
+        """What a table has that has seen all but the events that are set aside: the row of the last one it has seen."""
+        rows: dict[int, Row | None] = {}
+        for number, (key, row) in enumerate(self.after):
+            if number not in aside:
+                rows[key] = row
+        return {key: row for key, row in rows.items() if row is not None}
+
+
+def batch(events: Sequence[tuple[Any, ...]], first: int, unread: Sequence[int] = ()) -> Batch:
+    """These events, from the number `first` on; those `unread` could not be read."""
+    numbers = range(first, first + len(events))
+    rows = {number: one for number, one in zip(numbers, events, strict=True) if number not in unread}
+    table = table_of(rows)
+    return Batch(
+        table,
+        rejected(unread) if unread else None,
+        delete=table["gone"],
+        ranges=[EventRange("h", "0", 1, first, first + len(events))],
+    )
+
+
+def rejected(numbers: Sequence[int]) -> pa.Table:
+    fence = {"hub": "h", "partition": "0", "ownerLevel": 1, "body": "{", "reason": "no JSON"}
+    return pa.Table.from_pylist([{**fence, "sequenceNumber": number} for number in numbers])
+
+
+def table_of(events: Mapping[int, tuple[Any, ...]]) -> pa.Table:
+    rows = [dict(zip(SCHEMA.names, (*event, "h", "0", number, 1), strict=True)) for number, event in events.items()]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def again(events: Mapping[int, tuple[Any, ...]]) -> Batch:
+    """These events once more, which are set aside."""
+    table = table_of(events)
+    return Batch(table, delete=table["gone"], again={EventId("h", "0", number) for number in events})
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenTable]:
+    query = "SELECT id, word, raw, n FROM docs"
+    aside = "SELECT sequence_number, reason FROM docs_rejected"
+    if request.param == "sqlite":
+
+        def look(text: str) -> list[tuple[Any, ...]]:
+            with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+                return connection.execute(text).fetchall()
+
+        sink = open_sink("sqlite:///table.db", SPEC, base=tmp_path)
+    else:
+        place: Place = request.getfixturevalue("place")
+        look, sink = place.look, open_sink(place.url, SPEC, timeout=PATIENCE)
+    yield OpenTable(sink, lambda: {key: tuple(row) for key, *row in look(query)}, lambda: dict(look(aside)))
+    sink.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_table_is_as_its_source_after_each_batch(table: OpenTable, seed: int) -> None:
+    source = Source(Random(seed))
+    while len(source.after) < 150:
+        first, size = len(source.after), source.rng.choice([1, 2, 5, 30])
+        result = table.sink.apply(batch([source.event() for _ in range(size)], first))
+        assert (result.applied, result.rejected) == (size, 0)
+        assert table.rows() == source.now
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_row_is_made_of_a_value_that_is_not_known(table: OpenTable, seed: int) -> None:
+    source, sent = Source(Random(f"aside {seed}")), dict[int, tuple[Any, ...]]()
+    while len(source.after) < 150:
+        first, size = len(source.after), source.rng.choice([1, 2, 5, 30])
+        events = [source.event() for _ in range(size)]
+        sent |= dict(enumerate(events, first))
+        unread = [number for number in range(first, first + size) if source.rng.random() < 0.04]
+        table.sink.apply(batch(events, first, unread))
+        assert table.rows() == source.left(table.aside())
+    aside = table.aside()
+    assert any("may have changed it" in reason for reason in aside.values())
+    assert all(KEEP in map(str, sent[number]) or reason == "no JSON" or KEEP.encode() in sent[number]
+               for number, reason in aside.items())  # fmt: skip
+    result = table.sink.apply(again({number: sent[number] for number in sorted(aside)}))
+    assert result.again is not None
+    assert result.again.rejected == len(table.aside()) == 0
+    assert table.rows() == source.now
+
+
+def test_why_a_value_is_not_known(table: OpenTable) -> None:
+    def said(first: int, *events: tuple[Any, ...], unread: Sequence[int] = ()) -> BatchResult:
+        return table.sink.apply(batch(events, first, unread))
+
+    assert said(0, (1, KEEP, b"", 1, False)).rejected == 1
+    assert said(1, (1, "a", b"", 2, False), (1, None, None, None, True), (1, KEEP, b"", 3, False)).rejected == 1
+    assert said(4, (2, "a", b"a", 1, False), (2, "b", b"b", 2, False), unread=[5]).applied == 1
+    assert said(6, (2, KEEP, b"c", 3, False), (2, "d", KEEP.encode(), 4, False), (3, "", b"", 1, False)).rejected == 2
+    assert said(9, (2, "e", b"e", 5, False), (2, KEEP, b"f", 6, False)).rejected == 0
+    assert table.rows() == {2: ("e", b"f", 6), 3: ("", b"", 1)}
+    no_row, doubt = "the event leaves word as it is, and there is no row before it", "try that one again first"
+    reasons = table.aside()
+    assert (reasons[0], reasons[3], reasons[5]) == (no_row, no_row, "no JSON")
+    assert doubt in reasons[6]
+    assert doubt in reasons[7]
+
+
+def test_what_does_not_go_with_it() -> None:
+    for settings in ({"mode": "append", "keys": ()}, {"sequence_by": "n"}, {"handled": True}):
+        with pytest.raises(ConfigError, match="unavailable_value"):
+            TableSpec(**{"name": "docs", "pipeline": "p", "keys": ("id",), "unavailable_value": KEEP, **settings})
+    with pytest.raises(ConfigError, match="id is a key"):
+        TableSpec(name="docs", pipeline="p", keys=("id",), except_columns=("ID",))
