@@ -75,6 +75,8 @@ OWN_EXAMPLES = {
     "format": "avro",
     "content_encoding": "zstd",
     "registry": "http://localhost:8081",
+    "skipped_operations": "t",
+    "decimal_handling_mode": "string",
     "on_error": "reject",
     "mode": "append",
     "schema_evolution": "add",
@@ -198,6 +200,8 @@ def pipeline(folder: Path, section: str, name: str, value: Any, over: dict[str, 
     if name in ("format", "writer_schema"):
         document["transform"] = {"schema": "id STRING", "format": "avro", "writer_schema": "words"}
         (folder / "words").write_text("{}")
+    if name in ("skipped_operations", "decimal_handling_mode"):
+        document["transform"] = {"schema": "id STRING", "format": "debezium"}
     if name == "registry":
         document["transform"] = {"schema": "id STRING", "format": "avro"}
     top = {"name": "flights"} | ({} if section else {name: value})

@@ -9,16 +9,25 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from leasehold.config import default_where_none
 from leasehold.errors import ConfigError
 
-JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
-FORMATS = (JSON, AVRO, PROTOBUF)
+JSON, AVRO, PROTOBUF, DEBEZIUM = "json", "avro", "protobuf", "debezium"
+FORMATS = (JSON, AVRO, PROTOBUF, DEBEZIUM)
 TYPED = (AVRO, PROTOBUF)
 """Formats that are read by the schema of who wrote them."""
+DELETED = "__deleted"
+"""The column, of booleans, that says of a change of Debezium whether the row is deleted."""
+UNAVAILABLE = "__debezium_unavailable_value"
+"""What Debezium writes in place of a value that an update leaves as it is, and that Postgres does not give it."""
+OPERATIONS = ("c", "r", "u", "d", "t", "m")
+"""What `skipped_operations` may have: creates, reads of a snapshot, updates, deletes, truncations, messages."""
+PRECISE, STRING = "precise", "string"
+"""What `decimal_handling_mode` may be."""
 IDENTITY, GZIP, ZSTD = "identity", "gzip", "zstd"
 ENCODINGS = (IDENTITY, GZIP, ZSTD)
 """What `content_encoding` may be."""
@@ -40,7 +49,8 @@ class SchemaText(str):
 class BodyFormat:
     """How the bodies of events, or of messages, are read.
 
-    format            `json` (default), `avro` or `protobuf`
+    format            `json` (default), `avro` or `protobuf`; or `debezium`: changes of a table's rows, in JSON, or in
+                      Avro with `writer_schema` or `registry`. A column `__deleted` comes behind those of the row
     writer_schema     the schema that bodies in Avro or Protobuf are written by, or the path of a file that has it: in
                       Avro its JSON text; of Protobuf a `.proto` file that imports no others of yours, or a set of
                       descriptors, which as text is in base64
@@ -51,6 +61,12 @@ class BodyFormat:
     content_encoding  `gzip` or `zstd`: bodies that begin as these do are decompressed first; default: `identity`
     rescue            the name of one more column, of strings, in which fields of a body that no column takes are kept,
                       at any depth, as one JSON object; null if there are none. Default: they are dropped
+    skipped_operations
+                      with `debezium`, which changes are passed over, by their `op`: for example `t` and `m`, which are
+                      rejected otherwise. Default: none
+    decimal_handling_mode
+                      with `debezium` in JSON without schemas, that of the connector: with `string`, text may be a
+                      decimal. Default: `precise`, by which it is base64 that nobody can read
     timestamps        "truncate": times in bodies that are finer than a microsecond are cut; default: `exact`, rejected
 
     Raises `ConfigError`.
@@ -62,6 +78,8 @@ class BodyFormat:
     message: str | None = None
     content_encoding: str = IDENTITY
     rescue: str | None = None
+    skipped_operations: Sequence[str] = ()
+    decimal_handling_mode: str = PRECISE
     timestamps: str = EXACT
 
     def __post_init__(self) -> None:
@@ -76,23 +94,67 @@ class BodyFormat:
             raise ConfigError(
                 "content_encoding", self.content_encoding, rule, "Leave it out to read bodies as they are"
             )
+        self._check_changes()
         stated = self.writer_schema, self.registry
-        if self.format != JSON and stated.count(None) != 1:
-            rule = f"bodies in {self.format.title()} are read by the schema that wrote them"
+        if self.encoding != JSON and stated.count(None) != 1:
+            rule = f"bodies in {self.encoding.title()} are read by the schema that wrote them"
             remedy = 'Give writer_schema, as text or as the path of its file: "flight.avsc"; or the URL of a registry'
             raise ConfigError("writer_schema", None, rule, remedy)
         if self.message is not None and not isinstance(self.message, str):
             raise ConfigError("message", self.message, "the name of a type", "Give its whole name: flights.v1.Flight")
-        for name, formats in (("writer_schema", TYPED), ("registry", TYPED), ("message", (PROTOBUF,))):
+        by_schema = (*TYPED, DEBEZIUM)
+        for name, formats in (("writer_schema", by_schema), ("registry", by_schema), ("message", (PROTOBUF,))):
             if self.format not in formats and getattr(self, name) is not None:
-                rule = f"it is for format = {' or '.join(map(json.dumps, formats))}"
-                raise ConfigError(name, None, rule, "Set the format, or leave it out")
+                raise _of_others(name, formats)
         if self.writer_schema is not None:
             object.__setattr__(self, "writer_schema", schema_text(self.writer_schema, Path()))
+
+    def _check_changes(self) -> None:
+        if isinstance(self.skipped_operations, str):
+            remedy = f'Write ["{self.skipped_operations}"]'
+            raise ConfigError("skipped_operations", self.skipped_operations, "a list of operations", remedy)
+        object.__setattr__(self, "skipped_operations", tuple(self.skipped_operations))
+        if others := [one for one in self.skipped_operations if one not in OPERATIONS]:
+            raise ConfigError("skipped_operations", others[0], f"among {', '.join(OPERATIONS)}", "Correct it")
+        if self.decimal_handling_mode not in (PRECISE, STRING):
+            rule = f"{PRECISE} or {STRING}"
+            raise ConfigError("decimal_handling_mode", self.decimal_handling_mode, rule, "See the connector's setting")
+        if self.format == DEBEZIUM:
+            if self.rescue is not None:
+                rule = "a change has fields around the row that no column takes"
+                raise ConfigError("rescue", self.rescue, rule, "Leave it out, and declare the columns that you need")
+        elif self.skipped_operations:
+            raise _of_others("skipped_operations", (DEBEZIUM,))
+        elif self.decimal_handling_mode != PRECISE:
+            raise _of_others("decimal_handling_mode", (DEBEZIUM,))
+
+    @property
+    def encoding(self) -> str:
+        """What the bytes are: the format, and of changes JSON or Avro."""
+        if self.format != DEBEZIUM:
+            return self.format
+        return JSON if self.writer_schema is None and self.registry is None else AVRO
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """The columns that come behind those of the schema: the rescue column, that of deleted rows."""
+        if self.format == DEBEZIUM:
+            return (DELETED,)
+        return () if self.rescue is None else (self.rescue,)
+
+    @property
+    def within(self) -> BodyFormat:
+        """How what holds a change is read."""
+        return replace(self, format=self.encoding, skipped_operations=(), decimal_handling_mode=PRECISE)
 
     def without_rescue(self) -> BodyFormat:
         """The same format, with fields dropped that no column takes."""
         return replace(self, rescue=None)
+
+
+def _of_others(name: str, formats: Sequence[str]) -> ConfigError:
+    rule = f"it is for format = {' or '.join(map(json.dumps, formats))}"
+    return ConfigError(name, None, rule, "Set the format, or leave it out")
 
 
 def schema_text(stated: str | Path, folder: Path) -> SchemaText:

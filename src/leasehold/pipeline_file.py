@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from leasehold import hubs, queues, sinks, stores
 from leasehold.backends import absolute, check_scheme
-from leasehold.body_format import BodyFormat, schema_text
+from leasehold.body_format import DEBEZIUM, DELETED, UNAVAILABLE, BodyFormat, schema_text
 from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
@@ -39,7 +39,10 @@ from leasehold.sinks.rules.table_spec import TableSpec, check_deduplication
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, check_places, open_stores
 from leasehold.stores import Store
 
-_OF_TABLE = ("mode", "keys", "keep", "sequence_by", "spread", "schema_evolution", "on_two_partitions")
+_OF_TABLE = (
+    *("mode", "keys", "keep", "except_columns", "unavailable_value", "sequence_by", "spread", "schema_evolution"),
+    "on_two_partitions",
+)
 """Keys of `[sink]` that are fields of its `TableSpec`."""
 
 
@@ -116,6 +119,8 @@ class PipelineFile:
                 message=read.message,
                 content_encoding=read.content_encoding,
                 rescue=read.rescue,
+                skipped_operations=read.skipped_operations,
+                decimal_handling_mode=read.decimal_handling_mode,
                 timestamps=read.timestamps,
             )
 
@@ -223,18 +228,38 @@ def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> P
             str(path), None, "; ".join(f"{_flag(key, over)}{key}: {said}" for key, said in faults.items())
         )
     read = PipelineFile(path=path, **values)
+    if read.transform.format == DEBEZIUM:
+        read = replace(read, sink=_of_changes(read.sink))
     with naming("ownership."):
         check_alone({"hub": read.source.hub, **read.ownership.stated()})
     with naming("source."):
         check_deduplication(read.source.deduplicate_by, read.deduplicate_for)
     if read.outbox_url is not None and read.sink.handler is None:
         raise ConfigError("outbox.hub", None, "events are sent that a handler emits", "Name a handler, or leave it out")
+    if read.sink.unavailable_value is not None and read.sink.rejected_retention is not None:
+        rule = "the rejected events say which values of a row are in doubt, as long as they are there"
+        raise ConfigError("sink.rejected_retention", read.sink.rejected_retention, rule, "Leave it out")
     read.kept_for()
     read.ownership.settings()
     Positions.parse(read.source.starting_position, "source.starting_position")
     _ = read.body_format, read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
     read.check_promises()
     return read
+
+
+def _of_changes(sink: SinkSection) -> SinkSection:
+    """The table of changes: what is deleted at the source is deleted here, and what is unchanged there stays."""
+    if sink.handler is not None:
+        rule = "a handler is given events, and changes of Debezium are rows of a table"
+        raise ConfigError("transform.format", DEBEZIUM, rule, "Leave the handler out, or read the bodies as JSON")
+    if sink.mode != "upsert":
+        return sink
+    return replace(
+        sink,
+        delete_when=sink.delete_when or DELETED,
+        except_columns=sink.except_columns or (DELETED,),
+        unavailable_value=sink.unavailable_value or (UNAVAILABLE if sink.sequence_by is None else None),
+    )
 
 
 def _placed(

@@ -72,6 +72,8 @@ class TransformSection:
     message: str | None
     content_encoding: str
     rescue: str | None
+    skipped_operations: tuple[str, ...]
+    decimal_handling_mode: str
     timestamps: str
     sql: str | None
     python: str | None
@@ -103,6 +105,8 @@ class SinkSection:
     delete_when: str | None
     on_two_partitions: str
     keep: tuple[str, ...]
+    except_columns: tuple[str, ...]
+    unavailable_value: str | None
     schema_evolution: str | None
     rejected_retention: str | None
     memory_retention: str | None
@@ -127,7 +131,7 @@ class SinkSection:
 KEPT_FOR = ("rejected_retention", "memory_retention", "tombstone_retention")
 """Keys of `[sink]` that are how long something is kept, in the order of `Retention`."""
 _MINE = ("on_failure", "handler_timeout", "spread", "late", "exclusive", "related")
-_OTHERS = ("mode", "delete_when", "on_two_partitions", "keep", *KEPT_FOR)
+_OTHERS = ("mode", "delete_when", "on_two_partitions", "keep", "except_columns", "unavailable_value", *KEPT_FOR)
 _OF_HANDLERS = dict.fromkeys(_MINE, True) | dict.fromkeys(_OTHERS, False)
 """Keys of `[sink]` that are for tables with a handler, or only for those without one."""
 

@@ -15,6 +15,7 @@ from leasehold.body_format import BodyFormat
 from leasehold.formats import BodyReader
 from leasehold.formats.avro.columns import avro_columns
 from leasehold.formats.avro.schemas import read_schema
+from leasehold.formats.format_readers import FormatReader
 from tests.formats.avro_schemas import AT, LEAVES, LOCAL, encoded, record
 
 FLIGHT = {
@@ -58,6 +59,7 @@ def agree(schema: Any, columns: pa.Schema, bodies: Sequence[bytes | None], rescu
     how = BodyFormat(format="avro", writer_schema=json.dumps(schema), rescue=rescue)
     chunk = pa.array(bodies, pa.binary())
     single = BodyReader(columns, how)
+    assert isinstance(single._reader, FormatReader)
     single._reader._many = None
     read, other = BodyReader(columns, how).read(chunk), single.read(chunk)
     assert (read.reasons and read.reasons.to_pylist()) == (other.reasons and other.reasons.to_pylist())

@@ -11,6 +11,7 @@ import pytest
 
 from leasehold.body_format import BodyFormat
 from leasehold.formats import BodyReader
+from leasehold.formats.format_readers import FormatReader
 from leasehold.formats.protobuf.columns import protobuf_columns
 from leasehold.formats.protobuf.schemas import message_type, read_file
 from tests.formats.protobuf_schemas import encoded, message_class, proto
@@ -46,6 +47,7 @@ def agree(text: str, columns: pa.Schema, bodies: Sequence[bytes | None], rescue:
     how = BodyFormat(format="protobuf", writer_schema=text, message="p.M", rescue=rescue)
     chunk = pa.array(bodies, pa.binary())
     single = BodyReader(columns, how)
+    assert isinstance(single._reader, FormatReader)
     single._reader._many = None
     read, other = BodyReader(columns, how).read(chunk), single.read(chunk)
     assert (read.reasons and read.reasons.to_pylist()) == (other.reasons and other.reasons.to_pylist())

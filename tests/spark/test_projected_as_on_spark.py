@@ -17,6 +17,7 @@ from leasehold.hubs.log import LogHub
 from leasehold.pipeline_file import read_pipeline_file
 from leasehold.spark import PipelineRun
 from leasehold_testkit.emulators.registry import RegistryServer
+from tests.projected.debezium_flights import debezium_bodies, debezium_start, write_debezium
 from tests.projected.flights import (
     avro_bodies,
     avro_start,
@@ -44,7 +45,7 @@ from tests.waiting import PATIENCE, until
 pytestmark = pytest.mark.more
 
 
-@pytest.mark.parametrize("order", ["delete_when", "sequence_by", "avro", "protobuf"])
+@pytest.mark.parametrize("order", ["delete_when", "sequence_by", "avro", "protobuf", "debezium"])
 def test_the_same_rows_and_rejects_whoever_reads(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
@@ -53,6 +54,7 @@ def test_the_same_rows_and_rejects_whoever_reads(
     made, start, make = {
         "avro": (avro_bodies, avro_start, write_avro),
         "protobuf": (protobuf_bodies, protobuf_start, write_protobuf),
+        "debezium": (debezium_bodies, debezium_start, write_debezium),
     }.get(order, (bodies, json_start, write))
     parts = [made(Random(order), 400), made(Random(f"{order} again"), 400)]
     ways = {

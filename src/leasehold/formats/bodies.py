@@ -8,17 +8,20 @@ has what each type takes. And which schema each body is read by, where a registr
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from leasehold.body_format import PROTOBUF, BodyFormat, SchemaText
+from leasehold.arrow_masks import true_places
+from leasehold.body_format import DEBEZIUM, JSON, PROTOBUF, BodyFormat, SchemaText
 from leasehold.errors import ConfigError
+from leasehold.formats.connect.changes import ChangeReader, changed
+from leasehold.formats.connect.columns import typed_columns
+from leasehold.formats.connect.json_changes import JsonChanges
 from leasehold.formats.encodings import decoded
-from leasehold.formats.format_readers import FormatReader, ReadBodies, joined, with_rescue
+from leasehold.formats.format_readers import FormatReader, ReadBodies, in_order, joined, rejected, with_rescue
 from leasehold.formats.misfits import NO_BODY
 from leasehold.formats.schema_headers import NO_HEADER, by_schema, schema_numbers, without_header
 from leasehold.formats.shapes import check_columns, nullable
@@ -45,11 +48,11 @@ class BodyReader:
         self._given = (schema, how, schemas)
         self._plain = pa.schema([nullable(field) for field in schema])
         if how.registry is None:
-            self._reader = FormatReader(self._plain, how)
+            self._reader = _reader(self._plain, how)
         elif schemas is None:
             self._known = known_schemas(how.registry)
-        self.schema: pa.Schema = with_rescue(self._plain, how)
-        """Of what `read` returns: the schema given, all of it nullable, and the rescue column."""
+        self.schema: pa.Schema = _read_into(self._plain, how)
+        """Of what `read` returns: the schema given, all of it nullable, and the columns that `BodyFormat.adds`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BodyReader, self._given
@@ -87,59 +90,73 @@ class BodyReader:
         read = self._reader.read if how.registry is None else self._by_their_schemas
         for group, wrong in decoded(bodies, how.content_encoding):
             part = read(group)
-            if part.reasons is not None and wrong:
-                reasons = [wrong.get(place, reason) for place, reason in enumerate(part.reasons.to_pylist())]
-                part = replace(part, reasons=pa.array(reasons, pa.string()))
-            yield part
+            yield _of_nulls(part, group, wrong, tombstones=how.format == DEBEZIUM) if group.null_count else part
 
     def _by_their_schemas(self, bodies: pa.Array) -> ReadBodies:
         _, how, given = self._given
         schemas = self._known.of(schema_numbers(bodies)) if given is None else given
-        order: list[pa.Array] = []
-        parts: list[ReadBodies] = []
-        refused: list[pa.Array] = []
-        reasons: list[str] = []
-        unknown: set[int] = set()
+        parts: list[tuple[pa.Array, ReadBodies]] = []
         for number, rows in by_schema(bodies):
             if number is None:
-                refused.append(rows)
-                reasons += [NO_BODY if body is None else NO_HEADER for body in bodies.take(rows).to_pylist()]
-                continue
-            reader: FormatReader | str = f"its schema, {number}, is not here"
-            if number in schemas:
-                reader = _reader_by(self._plain, how, number, schemas[number])
+                reasons = [NO_BODY if body is None else NO_HEADER for body in bodies.take(rows).to_pylist()]
+                parts.append((rows, rejected(reasons, self.schema)))
+            elif number not in schemas:
+                reasons = [f"its schema, {number}, is not here"] * len(rows)
+                parts.append((rows, rejected(reasons, self.schema, frozenset({number}))))
+            elif isinstance(reader := _reader_by(self._plain, how, number, schemas[number]), str):
+                parts.append((rows, rejected([reader] * len(rows), self.schema)))
             else:
-                unknown.add(number)
-            if isinstance(reader, str):
-                refused.append(rows)
-                reasons += [reader] * len(rows)
-            else:
-                order.append(rows)
-                parts.append(reader.read(without_header(bodies.take(rows))))
-        whole = joined([*parts, self._refused(reasons)], self.schema)
-        back = pc.sort_indices(pa.concat_arrays([*order, *refused, pa.array([], pa.int32())]))
-        said = None if whole.reasons is None else whole.reasons.take(back)
-        return ReadBodies(whole.columns.take(back), said, frozenset(unknown))
+                parts.append((rows, reader.read(without_header(bodies.take(rows)))))
+        return in_order(parts, self.schema) if parts else rejected([], self.schema)
 
-    def _refused(self, reasons: Sequence[str]) -> ReadBodies:
-        arrays = [pa.nulls(len(reasons), field.type) for field in self.schema]
-        columns = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        return ReadBodies(columns, pa.array(reasons, pa.string()) if reasons else None)
+
+class _Reads(Protocol):
+    """Reads bodies that are written by one schema, or by none."""
+
+    def read(self, bodies: pa.Array) -> ReadBodies: ...
+
+
+def _read_into(schema: pa.Schema, how: BodyFormat) -> pa.Schema:
+    """The columns that bodies are read into: these, and those that the format adds."""
+    return changed(schema) if how.format == DEBEZIUM else with_rescue(schema, how)
+
+
+def _reader(schema: pa.Schema, how: BodyFormat, registered: RegisteredSchema | None = None) -> _Reads:
+    """What reads bodies of this format; with `registered`, by this schema."""
+    if how.format != DEBEZIUM:
+        return FormatReader(schema, how, registered)
+    if how.encoding == JSON:
+        return JsonChanges(schema, how)
+    return ChangeReader(
+        schema, typed_columns, lambda columns: FormatReader(columns, how.within, registered), how.skipped_operations
+    )
+
+
+def _of_nulls(part: ReadBodies, bodies: pa.Array, wrong: Mapping[int, str], *, tombstones: bool) -> ReadBodies:
+    """The same, with why a body is `wrong`, by its place, that could not be decompressed and is null therefore.
+
+    Other nulls are passed over where they are `tombstones`.
+    """
+    reasons: list[str | None] = [None] * len(bodies) if part.reasons is None else part.reasons.to_pylist()
+    passed: list[bool] = [False] * len(bodies) if part.passed is None else part.passed.to_pylist()
+    for place in true_places(bodies.is_null()):
+        passed[place] = tombstones and place not in wrong
+        reasons[place] = None if passed[place] else wrong.get(place, reasons[place])
+    said = pa.array(reasons, pa.string()) if any(reasons) else None
+    return replace(part, reasons=said, passed=pa.array(passed, pa.bool_()) if any(passed) else None)
 
 
 @functools.lru_cache(maxsize=256)
-def _reader_by(
-    schema: pa.Schema, how: BodyFormat, number: int, registered: RegisteredSchema | None
-) -> FormatReader | str:
+def _reader_by(schema: pa.Schema, how: BodyFormat, number: int, registered: RegisteredSchema | None) -> _Reads | str:
     """What reads bodies of one registered schema; or why nobody can."""
     if registered is None:
         return f"its schema, {number}, is not known to the registry"
-    if registered.kind.lower() != how.format:
-        return f"its schema, {number}, is of {registered.kind.title()}, and the format is {how.format.title()}"
+    if registered.kind.lower() != how.encoding:
+        return f"its schema, {number}, is of {registered.kind.title()}, and the format is {how.encoding.title()}"
     wrong = registered.wrong
     try:
         if not wrong:
-            return FormatReader(schema, how, registered)
+            return _reader(schema, how, registered)
     except ConfigError as error:
         wrong = error.rule
     return f"its schema, {number}, cannot be read: {wrong}"

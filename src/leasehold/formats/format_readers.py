@@ -58,8 +58,18 @@ class ReadBodies:
 
     columns: pa.RecordBatch
     reasons: pa.Array | None
+    passed: pa.Array | None = None
+    """True for a body that is no row and no reject, and is passed over; None if none is."""
     unknown: frozenset[int] = frozenset()
     """Numbers of schemas that a reader was not given (`BodyReader.given`), and that bodies name: read them again."""
+
+    @property
+    def good(self) -> pa.Array | None:
+        """True for a body that is a row; None if all are."""
+        if self.reasons is None:
+            return None if self.passed is None else pc.invert(self.passed)
+        accepted = self.reasons.is_null()
+        return accepted if self.passed is None else pc.and_not(accepted, self.passed)
 
 
 class FormatReader:
@@ -126,10 +136,35 @@ def joined(parts: Sequence[ReadBodies], schema: pa.Schema) -> ReadBodies:
         return parts[0]
     columns = _batch(pa.Table.from_batches([part.columns for part in parts], schema))
     unknown: frozenset[int] = frozenset().union(*(part.unknown for part in parts))
-    if all(part.reasons is None for part in parts):
-        return ReadBodies(columns, None, unknown)
-    reasons = [pa.nulls(len(part.columns), pa.string()) if part.reasons is None else part.reasons for part in parts]
-    return ReadBodies(columns, pa.concat_arrays(reasons), unknown)
+    reasons = _joined([part.reasons for part in parts], parts, pa.scalar(None, pa.string()))
+    return ReadBodies(columns, reasons, _joined([part.passed for part in parts], parts, pa.scalar(False)), unknown)
+
+
+def in_order(parts: Sequence[tuple[pa.Array, ReadBodies]], schema: pa.Schema) -> ReadBodies:
+    """All of these, each with the rows that it is of, in the order of the rows."""
+    if len(parts) == 1:
+        return parts[0][1]
+    whole = joined([part for _, part in parts], schema)
+    back = pc.sort_indices(pa.concat_arrays([pa.array([], pa.int32()), *(rows for rows, _ in parts)]))
+    reasons, passed = (None if each is None else each.take(back) for each in (whole.reasons, whole.passed))
+    return ReadBodies(whole.columns.take(back), reasons, passed, whole.unknown)
+
+
+def rejected(reasons: Sequence[str], schema: pa.Schema, unknown: frozenset[int] = frozenset()) -> ReadBodies:
+    """As many bodies as there are reasons, each of which is rejected by its own."""
+    arrays = [pa.nulls(len(reasons), field.type) for field in schema]
+    columns = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return ReadBodies(columns, pa.array(reasons, pa.string()) if reasons else None, unknown=unknown)
+
+
+def _joined(arrays: Sequence[pa.Array | None], parts: Sequence[ReadBodies], default: pa.Scalar) -> pa.Array | None:
+    """These arrays, one of each part, where `default` stands for one that is None; None if all are."""
+    if all(one is None for one in arrays):
+        return None
+    filled = [
+        pa.repeat(default, len(part.columns)) if one is None else one for one, part in zip(arrays, parts, strict=True)
+    ]
+    return pa.concat_arrays(filled)
 
 
 def _parts(

@@ -126,6 +126,20 @@ def _decode(body: bytes | None) -> tuple[str, dict[str, Any]]:
     return text, value
 
 
+def member_texts(body: bytes | None, names: Sequence[str]) -> dict[str, str | None] | str:
+    """The JSON texts of these members of a body, None for null; or why the body cannot be read."""
+    try:
+        text, _ = _decode(body)
+        value, _ = _located(text, 0, pa.struct([(name, pa.string()) for name in names]))
+        if type(value) is _Doubled:
+            _refuse_doubled(value.names() & frozenset(names))
+    except _Unread as error:
+        return str(error)
+    except Misfit as error:
+        return error.reason
+    return {name: None if value[name] is None else compact(value[name]) for name in names if name in value}
+
+
 def _not_utf8(body: bytes) -> str | None:
     """The reason for a body that is JSON in UTF-16 or UTF-32, which its mark tells or the zeros beside its brackets."""
     found = json.detect_encoding(body)

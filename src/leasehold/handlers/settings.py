@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from leasehold.body_format import BodyFormat
+from leasehold.body_format import DEBEZIUM, BodyFormat
 from leasehold.config import default_where_none
+from leasehold.errors import ConfigError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.exclusive import ExclusiveEntities
@@ -35,6 +36,9 @@ class Bodies:
 
     def reader(self) -> BodyReader:
         """What reads them. Raises `ConfigError`, `MissingDependency`."""
+        if self.how.format == DEBEZIUM:
+            rule = "a handler is given events, and changes of Debezium are rows of a table"
+            raise ConfigError("format", DEBEZIUM, rule, "Read the bodies as JSON, or fill a table without a handler")
         return BodyReader(read_columns(self.schema, "schema"), self.how)
 
 

@@ -92,8 +92,7 @@ class RowMaker:
             if read.reasons is not None:
                 bad = read.reasons.is_valid()
                 rejected = events.filter(bad).select(_ASIDE).append_column("reason", read.reasons.filter(bad))
-                wide = wide.filter(read.reasons.is_null())
-            events = wide
+            events = wide if read.good is None else wide.filter(read.good)
         rows = self._projection.of(events)
         return Batch(
             rows,

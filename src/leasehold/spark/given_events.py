@@ -26,10 +26,12 @@ def split_by_bodies(transform: BatchTransform, events: pa.Table) -> tuple[pa.Tab
     read = reader.read(events["body"].combine_chunks())
     names = [*read.columns.schema.names, *events.schema.names]
     good = pa.Table.from_arrays([*read.columns.columns, *events.columns], names=names)
+    if read.good is not None:
+        good = good.filter(read.good)
     if read.reasons is None:
         return good, None
     bad = events.append_column("reason", read.reasons).filter(read.reasons.is_valid())
-    return good.filter(read.reasons.is_null()), bad if bad.num_rows else None
+    return good, bad if bad.num_rows else None
 
 
 def frame_of(spark: SparkSession, events: pa.Table, schema: StructType) -> DataFrame:

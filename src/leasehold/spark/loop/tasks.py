@@ -200,20 +200,19 @@ def _out(spec: ReadSpec, batch: pa.RecordBatch, owner_level: int, tally: Tally) 
     names = [*read.columns.schema.names, *out.schema.names]
     if spec.inline:
         reasons = pa.nulls(batch.num_rows, pa.string()) if read.reasons is None else read.reasons
-        yield pa.RecordBatch.from_arrays([*arrays, reasons], names=[*names, REASON])
+        rows = pa.RecordBatch.from_arrays([*arrays, reasons], names=[*names, REASON])
+        yield rows if read.passed is None else rows.filter(pc.invert(read.passed))
         return
-    good = pa.RecordBatch.from_arrays(arrays, names=names)
-    if read.reasons is None:
-        yield good
-        return
-    bad = read.reasons.is_valid()
-    carried = dict.fromkeys((*CARRIED, "body", *spec.columns))
-    set_aside = with_level(batch, owner_level, tuple(carried))
-    set_aside = pa.RecordBatch.from_arrays([*set_aside.columns, read.reasons], names=[*carried, "reason"])
-    tally.rejected.append(set_aside.filter(bad))
-    good = good.filter(read.reasons.is_null())
-    if good.num_rows:
-        yield good
+    rows = pa.RecordBatch.from_arrays(arrays, names=names)
+    if read.reasons is not None:
+        carried = dict.fromkeys((*CARRIED, "body", *spec.columns))
+        set_aside = with_level(batch, owner_level, tuple(carried))
+        set_aside = pa.RecordBatch.from_arrays([*set_aside.columns, read.reasons], names=[*carried, "reason"])
+        tally.rejected.append(set_aside.filter(read.reasons.is_valid()))
+    if read.good is not None:
+        rows = rows.filter(read.good)
+    if rows.num_rows or read.good is None:
+        yield rows
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from leasehold.errors import ConfigError, LeaseholdError, UsageError
 from leasehold.formats import BodyReader
 from leasehold.pipeline_file import PipelineFile
 from leasehold.settings.names import naming
-from leasehold.spark.plan.bodies import body_reader, body_schema
+from leasehold.spark.plan.bodies import added_by, body_reader, body_schema
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.plan.reading import REASON, schema_of
 from leasehold.spark.plan.transform import Transform, python_transform, sql_transform
@@ -37,7 +37,7 @@ class BatchTransform:
             self._schema = None
             self._how = file.body_format
             if section.schema is not None:
-                self._schema = body_schema(section.schema, COLUMNS, name="transform.schema", rescue=section.rescue)
+                self._schema = body_schema(section.schema, COLUMNS, name="transform.schema", adds=added_by(self._how))
             if section.sql is not None:
                 self._transform, self._key = sql_transform(section.sql), "transform.sql"
             elif section.python is not None:

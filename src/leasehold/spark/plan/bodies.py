@@ -7,14 +7,16 @@ bodies in the tasks that read the hub; `read_bodies` does the same to any DataFr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     MapType,
     StringType,
@@ -23,15 +25,16 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
+from leasehold.body_format import DELETED
 from leasehold.errors import ConfigError
 from leasehold.formats import BodyFormat, BodyReader
 from leasehold.spark.session.versions import arrow_schema, nullable, schema_from_ddl
 
 
 def body_schema(
-    ddl: str, other_columns: Iterable[str], *, name: str = "schema", rescue: str | None = None
+    ddl: str, other_columns: Iterable[str], *, name: str = "schema", adds: Sequence[StructField] = ()
 ) -> StructType:
-    """The columns that a body gives, by its schema as Spark writes it, and `rescue`.
+    """The columns that a body gives, by its schema as Spark writes it, and those that its format `adds`.
 
     Any field of a body may be missing, so any value may be null: NOT NULL in the schema would have Spark believe that
     none is, and answer queries by that.
@@ -54,8 +57,7 @@ def body_schema(
             "session's setting out",
         )
     schema = nullable(schema)
-    if rescue is not None:
-        schema = StructType([*schema.fields, StructField(rescue, StringType())])
+    schema = StructType([*schema.fields, *adds])
     names = [column.lower() for column in schema.names]
     clashes = sorted(
         {column for column in names if names.count(column) > 1} | set(names) & {o.lower() for o in other_columns}
@@ -81,9 +83,14 @@ def _count_without_zone(type_: DataType) -> int:
     return int(isinstance(type_, TimestampNTZType))
 
 
+def added_by(how: BodyFormat) -> list[StructField]:
+    """The columns that come behind those of a schema."""
+    return [StructField(name, BooleanType() if name == DELETED else StringType()) for name in how.adds]
+
+
 def body_reader(schema: StructType, how: BodyFormat) -> BodyReader:
-    """What reads bodies by a schema of `body_schema`, whose last column is the one for `rescue`."""
-    fields = schema.fields if how.rescue is None else schema.fields[:-1]
+    """What reads bodies by a schema of `body_schema`, whose last columns are those that the format adds."""
+    fields = schema.fields[: len(schema.fields) - len(how.adds)]
     return BodyReader(arrow_schema(StructType(list(fields))), how)
 
 
@@ -98,7 +105,7 @@ def read_bodies(df: DataFrame, schema: str, how: BodyFormat | None = None, *, re
     if how.registry is not None:
         rule = "tasks that read a DataFrame of yours ask no registry, and nobody can have it read again"
         raise ConfigError("registry", None, rule, "Give writer_schema, or run a pipeline file: leasehold run")
-    columns = body_schema(schema, [*df.columns, reason], rescue=how.rescue)
+    columns = body_schema(schema, [*df.columns, reason], adds=added_by(how))
     reader = body_reader(columns, how)
     place = df.columns.index("body")
     wider = StructType([*columns.fields, *df.schema.fields, StructField(reason, StringType())])
@@ -108,6 +115,7 @@ def read_bodies(df: DataFrame, schema: str, how: BodyFormat | None = None, *, re
             done = reader.read(batch.column(place))
             reasons: Any = pa.nulls(batch.num_rows, pa.string()) if done.reasons is None else done.reasons
             names = [*done.columns.schema.names, *batch.schema.names, reason]
-            yield pa.RecordBatch.from_arrays([*done.columns.columns, *batch.columns, reasons], names=names)
+            rows = pa.RecordBatch.from_arrays([*done.columns.columns, *batch.columns, reasons], names=names)
+            yield rows if done.passed is None else rows.filter(pc.invert(done.passed))
 
     return df.mapInArrow(read, wider)

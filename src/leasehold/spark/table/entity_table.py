@@ -99,6 +99,8 @@ class EntityTable:
             mode=mode,
             keys=keys or (),
             keep=writing.keep,
+            except_columns=writing.except_columns,
+            unavailable_value=writing.unavailable_value,
             sequence_by=rules.sequence_by,
             on_two_partitions=rules.on_two_partitions,
             schema_evolution=writing.schema_evolution,

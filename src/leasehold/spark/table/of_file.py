@@ -34,5 +34,10 @@ def table_of(file: PipelineFile) -> EntityTable:
                 deduplicate_by=source.deduplicate_by,
                 deduplicate_for=file.deduplicate_for,
             ),
-            writing=Writing(keep=sink.keep, schema_evolution=sink.schema_evolution),
+            writing=Writing(
+                keep=sink.keep,
+                except_columns=sink.except_columns,
+                unavailable_value=sink.unavailable_value,
+                schema_evolution=sink.schema_evolution,
+            ),
         )

@@ -85,6 +85,10 @@ class Writing:
     """How rows are written: which columns, and how long a writer waits.
 
     keep               which of hub, partition, sequenceNumber and ownerLevel are stored as well. Default: none
+    except_columns     columns of the DataFrame that are not stored: those that only `delete_when` or `sequence_by` is
+                       about. Default: none
+    unavailable_value  a text that stands in a column for the value that the row has: docs/reference/formats.md, on
+                       Debezium. Default: none
     schema_evolution   "add": columns of the DataFrame that the table has not are added to it, empty for the rows that
                        are there. Default: they are refused
     timeout            seconds to wait for another writer of the database
@@ -93,6 +97,8 @@ class Writing:
     """
 
     keep: Sequence[str] = ()
+    except_columns: Sequence[str] = ()
+    unavailable_value: str | None = None
     schema_evolution: str | None = None
     timeout: float = 10.0
 
