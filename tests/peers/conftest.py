@@ -16,11 +16,12 @@ import pytest
 from tests.faults.conftest import databases as databases
 from tests.faults.conftest import new_fleet as new_fleet
 from tests.peers.browser import Browser, browsing
+from tests.peers.debezium_engine import Debezium, Source, debezium_of_its_own
 from tests.peers.kafka_broker import Cluster
 from tests.peers.kafka_secured import SecuredCluster
 from tests.peers.registry_server import RELEASES, Apicurio
 
-SHARED = ("one_broker", "three_brokers", "secured", "behind", "browser", "registry")
+SHARED = ("one_broker", "three_brokers", "secured", "behind", "browser", "registry", "debezium")
 """The fixtures that tests share. None uses two of them."""
 LONGEST = (
     "tests/peers/test_mixed_rust.py",
@@ -78,3 +79,16 @@ def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     server = Apicurio(request.param, tmp_path_factory.mktemp("registry"))
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def debezium() -> Iterator[Debezium]:
+    with debezium_of_its_own() as made:
+        yield made
+
+
+@pytest.fixture
+def source(debezium: Debezium, tmp_path: Path) -> Iterator[Source]:
+    """A database of the test's own, which Debezium can capture."""
+    with debezium.source(tmp_path) as made:
+        yield made

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,12 +34,20 @@ _POSTGRES_SETTINGS = "max_connections = 500\nrestart_after_crash = off\nlisten_a
 class PostgresServer:
     """A Postgres server that listens on a unix socket in its own folder."""
 
-    def __init__(self, folder: Path, pid: int | None = None, database: str = "postgres") -> None:
-        """A new one in an empty folder; or, with a process id, the one that runs there."""
+    def __init__(
+        self,
+        folder: Path,
+        pid: int | None = None,
+        database: str = "postgres",
+        port: int = 5432,
+        settings: Sequence[str] = (),
+    ) -> None:
+        """A new one in an empty folder, with `name=value` settings; or, with a process id, the one that runs there."""
         self._folder = folder
         self._database = database
-        self.port = 5432
-        """Which names its socket; another one stands in its settings."""
+        self.port = port
+        """Which names its socket."""
+        self._options = ["-p", str(port), *(word for setting in settings for word in ("-c", setting))]
         if pid is None:
             subprocess.run(["cp", "-a", str(_template()), str(folder / "data")], check=True)
             if user := _as_its_user():
@@ -63,7 +71,7 @@ class PostgresServer:
         with psycopg.connect(self.url, autocommit=True) as connection:
             if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [database]).fetchall():
                 connection.execute(f'CREATE DATABASE "{database}"'.encode())
-        return PostgresServer(self._folder, self._process.pid, database)
+        return PostgresServer(self._folder, self._process.pid, database, self.port)
 
     def kill(self, *, hard: bool = False) -> None:
         """Let all of its processes quit at once, as in a crash; `hard`, with `kill -9` of each of them."""
@@ -78,7 +86,8 @@ class PostgresServer:
         # What the one before has left: the process that these files name is dead, but may still be listed.
         for left in ("data/postmaster.pid", f".s.PGSQL.{self.port}.lock"):
             (self._folder / left).unlink(missing_ok=True)
-        command = [str(_programs() / "postgres"), "-D", str(self._folder / "data"), "-k", str(self._folder)]
+        place = ["-D", str(self._folder / "data"), "-k", str(self._folder)]
+        command = [str(_programs() / "postgres"), *place, *self._options]
         self._process = detached(command, self._folder / "log", **_as_its_user())
         until(self._answers, "Postgres to start")
 
@@ -239,11 +248,11 @@ def missing(what: str, error: BaseException) -> NoReturn:
 
 
 @contextmanager
-def postgres_of_its_own() -> Iterator[PostgresServer]:
+def postgres_of_its_own(port: int = 5432, *settings: str) -> Iterator[PostgresServer]:
     """A Postgres server for the length of the block."""
     with _folder("postgres") as folder:
         try:
-            server = PostgresServer(folder)
+            server = PostgresServer(folder, port=port, settings=settings)
         except (ImportError, OSError, subprocess.SubprocessError) as error:
             missing("Postgres", error)
         yield server
