@@ -20,8 +20,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "day": {"type": "int32", "name": "io.debezium.time.Date"},
     "seen": {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
 }
-_SQL = '''sql = """SELECT id, Delay AS late, op, AT, paid AS `amount paid`, day, seen, __deleted, enqueuedTime AS told, hub,
-                partition, sequenceNumber, ownerLevel FROM events"""
+_SQL = '''sql = """SELECT id, Delay AS late, op, AT, paid AS `amount paid`, day, seen, __deleted,
+                enqueuedTime AS told, hub, partition, sequenceNumber, ownerLevel FROM events"""
 '''
 _KEEP = 'keep = ["sequenceNumber"]'
 
