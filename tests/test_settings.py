@@ -74,6 +74,7 @@ OWN_EXAMPLES = {
     "timestamps": "truncate",
     "format": "avro",
     "content_encoding": "zstd",
+    "envelope": "cloudevents",
     "registry": "http://localhost:8081",
     "skipped_operations": "t",
     "decimal_handling_mode": "string",
@@ -193,7 +194,7 @@ def pipeline(folder: Path, section: str, name: str, value: Any, over: dict[str, 
     for both in ("deduplicate_by", "deduplicate_for"):
         if name.startswith("deduplicate"):
             document["source"][both] = "2s"
-    if name in ("rescue", "timestamps", "content_encoding"):
+    if name in ("rescue", "timestamps", "content_encoding", "envelope"):
         document["transform"] = {"schema": "id STRING"}
     if name == "message":
         document["transform"] = {"schema": "id STRING", "format": "protobuf", "writer_schema": "message words { }"}

@@ -31,6 +31,8 @@ PRECISE, STRING = "precise", "string"
 IDENTITY, GZIP, ZSTD = "identity", "gzip", "zstd"
 ENCODINGS = (IDENTITY, GZIP, ZSTD)
 """What `content_encoding` may be."""
+CLOUD_EVENTS = "cloudevents"
+"""What `envelope` may be."""
 EXACT, TRUNCATE = "exact", "truncate"
 """What `timestamps` may be."""
 
@@ -58,6 +60,8 @@ class BodyFormat:
                       begin
     message           with `protobuf`, the full name of the type of the bodies. Default: the only one of the schema, or
                       with a registry the one that a body names
+    envelope          `cloudevents`: events are CloudEvents, in structured or binary mode as their headers say; `format`
+                      is that of their data, and columns called `ce_id`, `ce_time` … take attributes. Default: none
     content_encoding  `gzip` or `zstd`: bodies that begin as these do are decompressed first; default: `identity`
     rescue            the name of one more column, of strings, in which fields of a body that no column takes are kept,
                       at any depth, as one JSON object; null if there are none. Default: they are dropped
@@ -76,6 +80,7 @@ class BodyFormat:
     writer_schema: str | Path | None = None
     registry: str | None = field(default=None, repr=False)
     message: str | None = None
+    envelope: str | None = None
     content_encoding: str = IDENTITY
     rescue: str | None = None
     skipped_operations: Sequence[str] = ()
@@ -94,6 +99,8 @@ class BodyFormat:
             raise ConfigError(
                 "content_encoding", self.content_encoding, rule, "Leave it out to read bodies as they are"
             )
+        if self.envelope not in (None, CLOUD_EVENTS):
+            raise ConfigError("envelope", self.envelope, CLOUD_EVENTS, "Leave it out where bodies have none")
         self._check_changes()
         stated = self.writer_schema, self.registry
         if self.encoding != JSON and stated.count(None) != 1:
@@ -120,6 +127,8 @@ class BodyFormat:
             rule = f"{PRECISE} or {STRING}"
             raise ConfigError("decimal_handling_mode", self.decimal_handling_mode, rule, "See the connector's setting")
         if self.format == DEBEZIUM:
+            if self.envelope is not None:
+                raise ConfigError("envelope", self.envelope, "a change is an envelope by itself", "Leave it out")
             if self.rescue is not None:
                 rule = "a change has fields around the row that no column takes"
                 raise ConfigError("rescue", self.rescue, rule, "Leave it out, and declare the columns that you need")
@@ -155,6 +164,16 @@ class BodyFormat:
 def _of_others(name: str, formats: Sequence[str]) -> ConfigError:
     rule = f"it is for format = {' or '.join(map(json.dumps, formats))}"
     return ConfigError(name, None, rule, "Set the format, or leave it out")
+
+
+def check_for_handlers(how: BodyFormat) -> None:
+    """Refuse what handlers and queues are not given: an envelope, and changes. Raises `ConfigError`."""
+    if how.envelope is not None:
+        rule = "it is told by headers, and of an event that is parked, or a message, the body alone is kept and read"
+        raise ConfigError("envelope", how.envelope, rule, "Leave it out, or fill a table without a handler")
+    if how.format == DEBEZIUM:
+        rule = "a handler is given events, and changes of Debezium are rows of a table"
+        raise ConfigError("format", how.format, rule, "Read the bodies as JSON, or fill a table without a handler")
 
 
 def schema_text(stated: str | Path, folder: Path) -> SchemaText:

@@ -18,7 +18,7 @@ from typing import Any
 
 from leasehold import hubs, queues, sinks, stores
 from leasehold.backends import absolute, check_scheme
-from leasehold.body_format import DEBEZIUM, DELETED, UNAVAILABLE, BodyFormat, schema_text
+from leasehold.body_format import DEBEZIUM, DELETED, UNAVAILABLE, BodyFormat, check_for_handlers, schema_text
 from leasehold.config import parse_duration
 from leasehold.errors import ConfigError
 from leasehold.model import Positions
@@ -117,6 +117,7 @@ class PipelineFile:
                 writer_schema=read.writer_schema and schema_text(read.writer_schema, self.folder),
                 registry=read.registry,
                 message=read.message,
+                envelope=read.envelope,
                 content_encoding=read.content_encoding,
                 rescue=read.rescue,
                 skipped_operations=read.skipped_operations,
@@ -186,6 +187,7 @@ class PipelineFile:
             "ownership_store": self.ownership_url,
             "checkpoint_store": self.checkpoint_url or NONE,
             "pipeline": self.name,
+            "envelope": self.transform.envelope,
             "on_error": self.transform.on_error,
             "max_poison": self.transform.max_poison,
         }
@@ -239,6 +241,9 @@ def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> P
     if read.sink.unavailable_value is not None and read.sink.rejected_retention is not None:
         rule = "the rejected events say which values of a row are in doubt, as long as they are there"
         raise ConfigError("sink.rejected_retention", read.sink.rejected_retention, rule, "Leave it out")
+    if read.sink.handler is not None:
+        with naming("transform."):
+            check_for_handlers(read.body_format)
     read.kept_for()
     read.ownership.settings()
     Positions.parse(read.source.starting_position, "source.starting_position")
@@ -249,10 +254,7 @@ def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> P
 
 def _of_changes(sink: SinkSection) -> SinkSection:
     """The table of changes: what is deleted at the source is deleted here, and what is unchanged there stays."""
-    if sink.handler is not None:
-        rule = "a handler is given events, and changes of Debezium are rows of a table"
-        raise ConfigError("transform.format", DEBEZIUM, rule, "Leave the handler out, or read the bodies as JSON")
-    if sink.mode != "upsert":
+    if sink.mode != "upsert" or sink.handler is not None:
         return sink
     return replace(
         sink,

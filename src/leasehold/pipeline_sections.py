@@ -70,6 +70,7 @@ class TransformSection:
     writer_schema: str | None
     registry: str | None = field(repr=False)
     message: str | None
+    envelope: str | None
     content_encoding: str
     rescue: str | None
     skipped_operations: tuple[str, ...]
@@ -87,6 +88,8 @@ class TransformSection:
             raise ValueError("rescue keeps the fields that the schema does not know: give a schema")
         if self.format != "json" and self.schema is None:
             raise ValueError(f"format = {self.format!r} says how the columns of a schema are read: give a schema")
+        if self.envelope is not None and self.schema is None:
+            raise ValueError("envelope is about the bodies that a schema reads: give a schema")
         if self.content_encoding != "identity" and self.schema is None:
             raise ValueError("content_encoding is about the bodies that a schema reads: give a schema")
         if self.timestamps != "exact" and self.schema is None:

@@ -319,6 +319,7 @@ PROGRAMS = (
     Program("table.md", "BodyReader("),
     Program("reference/formats.md", "avro = {"),
     Program("reference/formats.md", "proto = "),
+    Program("reference/formats.md", "structured = b"),
     Program(
         "testkit/README.md",
         "LeaseStoreContract",

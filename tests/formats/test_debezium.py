@@ -15,6 +15,8 @@ from fastavro import parse_schema, schemaless_writer
 from leasehold.body_format import BodyFormat
 from leasehold.errors import ConfigError
 from leasehold.formats import BodyReader
+from leasehold.formats.connect import json_changes
+from leasehold.formats.connect.types import ConnectType, read_type
 from tests.formats.debezium_events import COLUMNS, READ, ROW, SCHEMA, envelope, schema_of, with_schema, written
 
 DEBEZIUM = BodyFormat(format="debezium")
@@ -242,17 +244,19 @@ def test_settings_that_do_not_go_with_the_format() -> None:
         {"format": "debezium", "message": "Flight"},
     ):
         with pytest.raises(ConfigError):
-            BodyFormat(**settings)  # type: ignore[arg-type]
+            BodyFormat(**settings)
     with pytest.raises(ConfigError, match="the operation is a STRING"):
         BodyReader(pa.schema([("id", pa.int64()), ("__op", pa.int64())]), DEBEZIUM)
 
 
 def test_a_schema_is_not_read_for_each_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leasehold.formats.connect import json_changes
+    calls: list[str | bytes] = []
 
-    calls = []
-    read_type = json_changes.read_type
-    monkeypatch.setattr(json_changes, "read_type", lambda text: calls.append(text) or read_type(text))
+    def counted(text: str | bytes) -> ConnectType | None:
+        calls.append(text)
+        return read_type(text)
+
+    monkeypatch.setattr(json_changes, "read_type", counted)
     columns = pa.schema([("id", pa.int64()), ("once", pa.string())])
     reader = BodyReader(columns, DEBEZIUM)
     bodies = [with_schema(envelope("c", after={"id": number}), SCHEMA) for number in range(1000)]

@@ -385,6 +385,12 @@ def rescuing(state, event):
 """
 
 
+def test_an_envelope_is_refused_by_its_key(place: Path) -> None:
+    (place / "orders.toml").write_text(FILE.replace("[transform]", '[transform]\nenvelope = "cloudevents"'))
+    with pytest.raises(ConfigError, match=r"orders.toml: transform.envelope = 'cloudevents': it is told by headers"):
+        read_pipeline_file(place / "orders.toml")
+
+
 def test_fields_that_the_schema_does_not_know_are_rescued(place: Path) -> None:
     (place / "some_orders.py").write_text(MODULE + RESCUING)
     text = FILE.replace(":order", ":rescuing").replace("[transform]", '[transform]\nrescue = "rest"')

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +18,7 @@ from leasehold.sinks import Sink, open_sink
 from leasehold.sinks.rules.again import EventId
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
+from tests.sinks.events import look as look_into
 from tests.sinks.postgres import Place
 from tests.waiting import PATIENCE
 
@@ -108,17 +108,17 @@ def again(events: Mapping[int, tuple[Any, ...]]) -> Batch:
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenTable]:
     query = "SELECT id, word, raw, n FROM docs"
     aside = "SELECT sequence_number, reason FROM docs_rejected"
+    look: Callable[[str], list[tuple[Any, ...]]]
     if request.param == "sqlite":
-
-        def look(text: str) -> list[tuple[Any, ...]]:
-            with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
-                return connection.execute(text).fetchall()
-
-        sink = open_sink("sqlite:///table.db", SPEC, base=tmp_path)
+        sink, look = open_sink("sqlite:///table.db", SPEC, base=tmp_path), partial(look_into, tmp_path / "table.db")
     else:
         place: Place = request.getfixturevalue("place")
-        look, sink = place.look, open_sink(place.url, SPEC, timeout=PATIENCE)
-    yield OpenTable(sink, lambda: {key: tuple(row) for key, *row in look(query)}, lambda: dict(look(aside)))
+        sink, look = open_sink(place.url, SPEC, timeout=PATIENCE), place.look
+
+    def rows() -> dict[int, Row]:
+        return {key: (word, raw and bytes(raw), n) for key, word, raw, n in look(query)}
+
+    yield OpenTable(sink, rows, lambda: dict(look(aside)))
     sink.close()
 
 
@@ -170,8 +170,9 @@ def test_why_a_value_is_not_known(table: OpenTable) -> None:
 
 
 def test_what_does_not_go_with_it() -> None:
-    for settings in ({"mode": "append", "keys": ()}, {"sequence_by": "n"}, {"handled": True}):
+    others: list[dict[str, Any]] = [{"mode": "append", "keys": ()}, {"sequence_by": "n"}, {"handled": True}]
+    for settings in others:
         with pytest.raises(ConfigError, match="unavailable_value"):
-            TableSpec(**{"name": "docs", "pipeline": "p", "keys": ("id",), "unavailable_value": KEEP, **settings})
+            replace(SPEC, **settings)
     with pytest.raises(ConfigError, match="id is a key"):
         TableSpec(name="docs", pipeline="p", keys=("id",), except_columns=("ID",))

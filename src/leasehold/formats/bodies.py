@@ -8,15 +8,16 @@ has what each type takes. And which schema each body is read by, where a registr
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from leasehold.arrow_masks import true_places
-from leasehold.body_format import DEBEZIUM, JSON, PROTOBUF, BodyFormat, SchemaText
-from leasehold.errors import ConfigError
+from leasehold.body_format import DEBEZIUM, IDENTITY, JSON, PROTOBUF, BodyFormat, SchemaText
+from leasehold.errors import ConfigError, UsageError
+from leasehold.formats.cloud_events import CloudEvents, EventHeaders, data_columns
 from leasehold.formats.connect.changes import ChangeReader, changed
 from leasehold.formats.connect.columns import typed_columns
 from leasehold.formats.connect.json_changes import JsonChanges
@@ -47,12 +48,17 @@ class BodyReader:
             how = replace(how, writer_schema=SchemaText(compiled(str(how.writer_schema))))  # no copy needs a compiler
         self._given = (schema, how, schemas)
         self._plain = pa.schema([nullable(field) for field in schema])
-        if how.registry is None:
+        self.schema: pa.Schema = _read_into(self._plain, how)
+        """Of what `read` returns: the schema given, all of it nullable, and the columns that `BodyFormat.adds`."""
+        self._events: CloudEvents | None = None
+        if how.envelope is not None:
+            columns, of_data = data_columns(self._plain), replace(how, envelope=None, content_encoding=IDENTITY)
+            is_read = columns.names or how.rescue is not None
+            self._events = CloudEvents(self.schema, how, BodyReader(columns, of_data, schemas) if is_read else None)
+        elif how.registry is None:
             self._reader = _reader(self._plain, how)
         elif schemas is None:
             self._known = known_schemas(how.registry)
-        self.schema: pa.Schema = _read_into(self._plain, how)
-        """Of what `read` returns: the schema given, all of it nullable, and the columns that `BodyFormat.adds`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BodyReader, self._given
@@ -75,22 +81,37 @@ class BodyReader:
         groups = decoded(bodies.cast(pa.binary()), how.content_encoding)
         return self._known.of(set().union(*(schema_numbers(group) for group, _ in groups)))
 
-    def read(self, bodies: pa.Array | pa.ChunkedArray) -> ReadBodies:
-        """Read these bodies, of any binary or string type; a null is an event without a body."""
-        parts = [
-            part
+    @property
+    def reads_headers(self) -> bool:
+        """Whether `read` has to be given headers: those that were there when the event was read first, too."""
+        return self._events is not None
+
+    def read(self, bodies: pa.Array | pa.ChunkedArray, headers: EventHeaders | None = None) -> ReadBodies:
+        """Read these bodies, of any binary or string type; a null is an event without a body.
+
+        `headers` has the columns `properties` and `systemProperties` of the same events, among any others; without an
+        `envelope` nobody looks at it. Raises `UsageError` where an envelope needs it and it is not there.
+        """
+        if self._events is not None and (headers is None or "properties" not in headers.schema.names):
+            raise UsageError("an envelope is told by headers: give the events with their properties as headers")
+        pieces = [
+            chunk[first : first + _ROWS].cast(pa.binary())
             for chunk in (bodies.chunks if isinstance(bodies, pa.ChunkedArray) else [bodies])
             for first in range(0, len(chunk), _ROWS)
-            for part in self._parts(chunk[first : first + _ROWS].cast(pa.binary()))
         ]
-        return joined(parts, self.schema)
+        return joined([*self._parts(pieces, headers)], self.schema)
 
-    def _parts(self, bodies: pa.Array) -> Iterator[ReadBodies]:
-        how = self._given[1]
-        read = self._reader.read if how.registry is None else self._by_their_schemas
-        for group, wrong in decoded(bodies, how.content_encoding):
-            part = read(group)
+    def _parts(self, pieces: Iterable[pa.Array], headers: EventHeaders | None) -> Iterator[ReadBodies]:
+        how, begin = self._given[1], 0
+        for group, wrong in (found for piece in pieces for found in decoded(piece, how.content_encoding)):
+            part = self._read(group, headers if headers is None else headers.slice(begin, len(group)))
+            begin += len(group)
             yield _of_nulls(part, group, wrong, tombstones=how.format == DEBEZIUM) if group.null_count else part
+
+    def _read(self, bodies: pa.Array, headers: EventHeaders | None) -> ReadBodies:
+        if self._events is not None and headers is not None:
+            return self._events.read(bodies, headers)
+        return self._reader.read(bodies) if self._given[1].registry is None else self._by_their_schemas(bodies)
 
     def _by_their_schemas(self, bodies: pa.Array) -> ReadBodies:
         _, how, given = self._given

@@ -58,10 +58,10 @@ class ReadBodies:
 
     columns: pa.RecordBatch
     reasons: pa.Array | None
-    passed: pa.Array | None = None
-    """True for a body that is no row and no reject, and is passed over; None if none is."""
     unknown: frozenset[int] = frozenset()
     """Numbers of schemas that a reader was not given (`BodyReader.given`), and that bodies name: read them again."""
+    passed: pa.Array | None = None
+    """True for a body that is no row and no reject, and is passed over; None if none is."""
 
     @property
     def good(self) -> pa.Array | None:
@@ -137,7 +137,7 @@ def joined(parts: Sequence[ReadBodies], schema: pa.Schema) -> ReadBodies:
     columns = _batch(pa.Table.from_batches([part.columns for part in parts], schema))
     unknown: frozenset[int] = frozenset().union(*(part.unknown for part in parts))
     reasons = _joined([part.reasons for part in parts], parts, pa.scalar(None, pa.string()))
-    return ReadBodies(columns, reasons, _joined([part.passed for part in parts], parts, pa.scalar(False)), unknown)
+    return ReadBodies(columns, reasons, unknown, _joined([part.passed for part in parts], parts, pa.scalar(False)))
 
 
 def in_order(parts: Sequence[tuple[pa.Array, ReadBodies]], schema: pa.Schema) -> ReadBodies:
@@ -147,7 +147,7 @@ def in_order(parts: Sequence[tuple[pa.Array, ReadBodies]], schema: pa.Schema) ->
     whole = joined([part for _, part in parts], schema)
     back = pc.sort_indices(pa.concat_arrays([pa.array([], pa.int32()), *(rows for rows, _ in parts)]))
     reasons, passed = (None if each is None else each.take(back) for each in (whole.reasons, whole.passed))
-    return ReadBodies(whole.columns.take(back), reasons, passed, whole.unknown)
+    return ReadBodies(whole.columns.take(back), reasons, whole.unknown, passed)
 
 
 def rejected(reasons: Sequence[str], schema: pa.Schema, unknown: frozenset[int] = frozenset()) -> ReadBodies:

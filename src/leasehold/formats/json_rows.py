@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from json.encoder import encode_basestring
 from typing import Any
@@ -100,6 +100,24 @@ class RowReader:
         return [row.get(name) for name in self._names], unknown, None
 
 
+def members_of(body: bytes | None, names: Collection[str], verbatim: Collection[str]) -> dict[str, Any] | str:
+    """The members of the object that a body is, as they are decoded; or why it is none that can be read.
+
+    Objects and arrays that are called as one of `verbatim` are their texts. None of `names` may occur twice.
+    """
+    try:
+        text, value = _decode(body)
+        if type(value) is _Doubled:
+            _refuse_doubled(value.names() & frozenset(names))
+    except _Unread as error:
+        return str(error)
+    except Misfit as error:
+        return error.reason
+    if any(isinstance(value.get(name), dict | list) for name in verbatim):
+        value, _ = _located(text, 0, pa.struct([(name, pa.string()) for name in verbatim]))
+    return value
+
+
 def _decode(body: bytes | None) -> tuple[str, dict[str, Any]]:
     """The body as text without blanks around it, and as the object that it is."""
     if body is None:
@@ -124,20 +142,6 @@ def _decode(body: bytes | None) -> tuple[str, dict[str, Any]]:
     if SURROGATE.search(text):
         _refuse_half_pairs(value)
     return text, value
-
-
-def member_texts(body: bytes | None, names: Sequence[str]) -> dict[str, str | None] | str:
-    """The JSON texts of these members of a body, None for null; or why the body cannot be read."""
-    try:
-        text, _ = _decode(body)
-        value, _ = _located(text, 0, pa.struct([(name, pa.string()) for name in names]))
-        if type(value) is _Doubled:
-            _refuse_doubled(value.names() & frozenset(names))
-    except _Unread as error:
-        return str(error)
-    except Misfit as error:
-        return error.reason
-    return {name: None if value[name] is None else compact(value[name]) for name in names if name in value}
 
 
 def _not_utf8(body: bytes) -> str | None:

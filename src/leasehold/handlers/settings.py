@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from leasehold.body_format import DEBEZIUM, BodyFormat
+from leasehold.body_format import BodyFormat, check_for_handlers
 from leasehold.config import default_where_none
-from leasehold.errors import ConfigError
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.exclusive import ExclusiveEntities
@@ -26,6 +25,8 @@ class Bodies:
     schema  their columns, as `order_id STRING, amount DECIMAL(12,2)`; read by the strict rules: a body that does not
             fit is rejected
     how     their format; `rescue` there is one more field of `event.row`. Default: JSON
+
+    Raises `ConfigError` for an envelope: what is parked is kept without the headers that tell of one.
     """
 
     schema: str
@@ -33,12 +34,10 @@ class Bodies:
 
     def __post_init__(self) -> None:
         default_where_none(self)
+        check_for_handlers(self.how)
 
     def reader(self) -> BodyReader:
         """What reads them. Raises `ConfigError`, `MissingDependency`."""
-        if self.how.format == DEBEZIUM:
-            rule = "a handler is given events, and changes of Debezium are rows of a table"
-            raise ConfigError("format", DEBEZIUM, rule, "Read the bodies as JSON, or fill a table without a handler")
         return BodyReader(read_columns(self.schema, "schema"), self.how)
 
 

@@ -85,7 +85,7 @@ class RowMaker:
         """The batch of these events, which are all of a range."""
         rejected, count = None, events.num_rows
         if self._bodies is not None:
-            read = self._bodies.read(events.column("body"))
+            read = self._bodies.read(events.column("body"), events)
             wide = pa.Table.from_arrays(
                 [*read.columns.columns, *events.columns], names=[*read.columns.schema.names, *events.schema.names]
             )

@@ -149,6 +149,7 @@ SETTINGS = (
     _bodies("writer_schema", TEXT, None, "the schema that bodies in [Avro](formats.md#avro) or [Protobuf](formats.md#protobuf) are written by: its text, or the path of a file that has it, in a pipeline file from there"),
     _transform("registry", TEXT, None, "in place of `writer_schema`, URL of the [registry](formats.md#a-schema-registry) that has the schemas by whose numbers bodies begin. It takes `leasehold[registry]`"),
     _bodies("message", TEXT, None, "with `format = \"protobuf\"`, full name of the type of the bodies", shown="the schema's only one, or what a body names"),
+    _bodies("envelope", choice("cloudevents"), None, "events are [CloudEvents](formats.md#cloudevents), in structured or binary mode as their headers say; `format` is that of their data, and columns called `ce_id`, `ce_time` … take their attributes. Not with a handler", shown="bodies are what `format` says"),
     _bodies("content_encoding", choice("identity", "gzip", "zstd"), "identity", "bodies that begin as gzip or Zstandard does are decompressed first; the others are read as they are"),
     _bodies("timestamps", choice("exact", "truncate"), "exact", "`truncate`: times in bodies that are finer than a microsecond are cut, not rejected"),
     _transform("rescue", TEXT, None, "name of a column for the fields that the schema does not know, as JSON"),

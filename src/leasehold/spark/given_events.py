@@ -23,7 +23,7 @@ def split_by_bodies(transform: BatchTransform, events: pa.Table) -> tuple[pa.Tab
     reader = transform.bodies()
     if reader is None:
         return events, None
-    read = reader.read(events["body"].combine_chunks())
+    read = reader.read(events["body"].combine_chunks(), events)
     names = [*read.columns.schema.names, *events.schema.names]
     good = pa.Table.from_arrays([*read.columns.columns, *events.columns], names=names)
     if read.good is not None:

@@ -30,6 +30,7 @@ from leasehold.spark.loop.poison import halves
 from leasehold.spark.plan.batch_transform import BatchTransform
 from leasehold.spark.plan.failures import FailureKind, sort_failure
 from leasehold.spark.plan.options import COLUMNS
+from leasehold.spark.plan.reading import HEADERS
 from leasehold.spark.session.opening import open_session
 from leasehold.spark.session.versions import is_connect
 from leasehold.spark.table.expressions import with_rejected
@@ -66,6 +67,8 @@ class Retransform:
                 from leasehold.spark.plan.row_wise import used_columns
 
                 self._used = used_columns(transformed, COLUMNS)
+                if file.body_format.envelope is not None:
+                    self._used |= set(HEADERS)
         except BaseException:
             self.close()
             raise

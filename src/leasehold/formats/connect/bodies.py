@@ -2,8 +2,8 @@
 
 Owns how the two are told apart: a body whose first member is `schema` or `payload` is both of them in one object; any
 other is the value itself. Bodies that begin as the converter writes them are cut many at once: what stands before
-`,"payload":` is then a JSON object by itself, so the cut is between the two members. Other bodies with a schema are taken apart
-by their JSON, one at a time. What a value has to be is for its reader to say.
+`,"payload":` is then a JSON object by itself, so the cut is between the two members. Other bodies with a schema are
+taken apart by their JSON, one at a time. What a value has to be is for its reader to say.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leasehold.formats.json_rows import member_texts
+from leasehold.formats.json_rows import compact, members_of
 
 _HEAD, _BETWEEN, _END = b'{"schema":', b',"payload":', b"}"
 _WRAPPED = r'^(?:\xef\xbb\xbf)?[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
@@ -69,6 +69,10 @@ def _cut(bodies: pa.Array, rows: pa.Array) -> Iterator[Values]:
         yield Values(text if _is_object(text) else None, rows.filter(mine), values.filter(mine))
 
 
+def _text(member: object) -> str | None:
+    return None if member is None else compact(member)
+
+
 def _is_object(text: str) -> bool:
     try:
         return isinstance(json.loads(text), dict)
@@ -80,11 +84,11 @@ def _one_by_one(bodies: pa.Array, rows: pa.Array) -> tuple[list[Values], dict[in
     groups: dict[str | None, tuple[list[int], list[bytes | None]]] = {}
     reasons: dict[int, str] = {}
     for row, body in zip(rows.to_pylist(), bodies.to_pylist(), strict=True):
-        members = member_texts(body, _MEMBERS)
+        members = members_of(body, _MEMBERS, _MEMBERS)
         if isinstance(members, str):
             reasons[row] = members
             continue
-        schema, payload = (members.get(name) for name in _MEMBERS)
+        schema, payload = (_text(members.get(name)) for name in _MEMBERS)
         mine, values = groups.setdefault(schema, ([], []))
         mine.append(row)
         values.append(None if payload is None else payload.encode())

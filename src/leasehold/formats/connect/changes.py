@@ -95,7 +95,7 @@ class ChangeReader:
         return ReadBodies(
             pa.RecordBatch.from_arrays(whole.flatten(), schema=self.schema),
             pa.array(said, pa.string()) if said and any(said) else None,
-            pa.array([place in passed for place in range(len(bodies))], pa.bool_()) if passed else None,
+            passed=pa.array([place in passed for place in range(len(bodies))], pa.bool_()) if passed else None,
         )
 
     def _rows(self, bodies: pa.Array, after: pa.Array, deleted: pa.Array, reasons: dict[int, str]) -> pa.Array:

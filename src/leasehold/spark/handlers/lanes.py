@@ -70,6 +70,7 @@ def read_raw(file: PipelineFile) -> PipelineFile:
         writer_schema=None,
         registry=None,
         message=None,
+        envelope=None,
         content_encoding="identity",
         rescue=None,
         timestamps="exact",

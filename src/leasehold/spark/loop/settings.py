@@ -13,6 +13,7 @@ from leasehold.body_format import EXACT, IDENTITY, JSON, BodyFormat
 from leasehold.config import check_seconds
 from leasehold.settings.table import ARGUMENT, ARGUMENTS, OPTION, find
 from leasehold.spark.plan.options import READS, SourceOptions, settled
+from leasehold.spark.plan.reading import HEADERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class LoopSettings:
     format: str = JSON
     writer_schema: str | None = None
     message: str | None = None
+    envelope: str | None = None
     content_encoding: str = IDENTITY
     timestamps: str = EXACT
     on_error: str = "stop"
@@ -37,12 +39,19 @@ class LoopSettings:
             check_seconds(name, getattr(self, name), or_zero=True)
 
     @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """What is kept of an event that cannot be computed, beside its body and its place."""
+        headers = () if self.envelope is None else HEADERS
+        return tuple(dict.fromkeys((*headers, *self.source.columns)))
+
+    @property
     def body_format(self) -> BodyFormat:
         """How bodies are read. Raises `ConfigError`."""
         return BodyFormat(
             format=self.format,
             writer_schema=self.writer_schema,
             message=self.message,
+            envelope=self.envelope,
             content_encoding=self.content_encoding,
             timestamps=self.timestamps,
         )

@@ -32,6 +32,7 @@ from leasehold.spark.loop.producers import Producers, note_producers
 from leasehold.spark.plan.offsets import IN_LOOP, ReadRange
 from leasehold.spark.plan.reading import (
     CARRIED,
+    HEADERS,
     PAUSES,
     REASON,
     ReadFor,
@@ -69,6 +70,11 @@ class ReadSpec:
     bodies: BodyReader | None = None
     inline: bool = False
     links: bool = False
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The columns by which bodies are read, and which are kept of rejected events."""
+        return HEADERS if self.bodies is not None and self.bodies.reads_headers else ()
 
 
 @dataclass(slots=True)
@@ -146,7 +152,8 @@ def _events(
     """The events of a range in chunks that fit in memory, read on after a pause if somebody has come between."""
     wanted = [name for name in spec.columns if name != "ownerLevel"]
     if spec.bodies is not None:
-        wanted += [name for name in ("body", *CARRIED) if name not in wanted and name != "ownerLevel"]
+        read = ("body", *CARRIED, *spec.headers)
+        wanted += [name for name in read if name not in wanted and name != "ownerLevel"]
     if spec.links and "properties" not in wanted:
         wanted.append("properties")
     wanted += [name for name in ("sequenceNumber", "enqueuedTime") if name not in wanted]
@@ -193,7 +200,7 @@ def _out(spec: ReadSpec, batch: pa.RecordBatch, owner_level: int, tally: Tally) 
     if spec.bodies is None:
         yield with_level(batch, owner_level, spec.columns)
         return
-    read = spec.bodies.read(batch.column("body"))
+    read = spec.bodies.read(batch.column("body"), batch)
     tally.unknown |= read.unknown
     out = with_level(batch, owner_level, spec.columns)
     arrays = [*read.columns.columns, *out.columns]
@@ -205,7 +212,7 @@ def _out(spec: ReadSpec, batch: pa.RecordBatch, owner_level: int, tally: Tally) 
         return
     rows = pa.RecordBatch.from_arrays(arrays, names=names)
     if read.reasons is not None:
-        carried = dict.fromkeys((*CARRIED, "body", *spec.columns))
+        carried = dict.fromkeys((*CARRIED, "body", *spec.headers, *spec.columns))
         set_aside = with_level(batch, owner_level, tuple(carried))
         set_aside = pa.RecordBatch.from_arrays([*set_aside.columns, read.reasons], names=[*carried, "reason"])
         tally.rejected.append(set_aside.filter(read.reasons.is_valid()))

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from leasehold.body_format import DELETED
 from leasehold.errors import ConfigError
 from leasehold.formats import BodyFormat, BodyReader
+from leasehold.spark.plan.reading import HEADERS
 from leasehold.spark.session.versions import arrow_schema, nullable, schema_from_ddl
 
 
@@ -99,12 +100,16 @@ def read_bodies(df: DataFrame, schema: str, how: BodyFormat | None = None, *, re
 
     `how` is the format of the bodies; default: JSON. A body that does not fit the schema gives nulls, and says why in
     the column `reason`, which is null where the body is good; a table with `RowRules(reject_by=reason)` sets such rows
-    aside. Nothing is altered to make it fit. docs/table.md has what each type takes.
+    aside. Nothing is altered to make it fit. docs/table.md has what each type takes. With an `envelope`, `df` also has
+    the columns `properties` and `systemProperties`, maps of text, as Leasehold's source gives them.
     """
     how = how or BodyFormat()
     if how.registry is not None:
         rule = "tasks that read a DataFrame of yours ask no registry, and nobody can have it read again"
         raise ConfigError("registry", None, rule, "Give writer_schema, or run a pipeline file: leasehold run")
+    if how.envelope is not None and (missing := sorted(set(HEADERS) - set(df.columns))):
+        rule = f"it is told by headers, and the DataFrame has no column {' and no '.join(missing)}"
+        raise ConfigError("envelope", how.envelope, rule, "Keep both columns of the source, as maps of text")
     columns = body_schema(schema, [*df.columns, reason], adds=added_by(how))
     reader = body_reader(columns, how)
     place = df.columns.index("body")
@@ -112,7 +117,7 @@ def read_bodies(df: DataFrame, schema: str, how: BodyFormat | None = None, *, re
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            done = reader.read(batch.column(place))
+            done = reader.read(batch.column(place), batch)
             reasons: Any = pa.nulls(batch.num_rows, pa.string()) if done.reasons is None else done.reasons
             names = [*done.columns.schema.names, *batch.schema.names, reason]
             rows = pa.RecordBatch.from_arrays([*done.columns.columns, *batch.columns, reasons], names=names)

@@ -34,6 +34,8 @@ PAUSES = (0.5, 1.0, 2.0, 4.0)
 
 CARRIED = ("hub", "partition", "sequenceNumber", "ownerLevel")
 """What a rejected event carries beside its body and the reason."""
+HEADERS = ("properties", "systemProperties")
+"""What it carries too where bodies are read by their headers, so that it means the same when it is read again."""
 REASON = "leasehold_reject_reason"
 """The column that says why a body cannot be read, where rejected events are not set aside by the tasks."""
 
