@@ -1,4 +1,4 @@
-"""What `kafka_table.py` runs on another PySpark: all sides, in turns. Prints the medians of each as JSON.
+"""What `kafka_table.py` and `kafka_avro.py` run on another PySpark: all sides, in turns. Prints their medians as JSON.
 
 `python kafka_table_sides.py GIVEN`, with a `Given` as JSON.
 """
@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cpu_times import CpuTimes
 from leasehold.cli.demo.command import PIPELINE
-from leasehold.cli.demo.data import FIELDS, SCHEMA
+from leasehold.cli.demo.data import FIELDS
 from leasehold.spark import open_session
 from loop import run_loop
 
@@ -59,7 +59,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Given:
-    """What the sides get."""
+    """What the sides get: `parsed` is what the queries by hand make of a `value`, `stated` lines of `[transform]`."""
 
     servers: str
     url: str
@@ -67,6 +67,8 @@ class Given:
     folder: str
     turns: int
     sizes: list[Size]
+    parsed: str
+    stated: str
 
 
 @dataclass
@@ -167,7 +169,7 @@ class Turn:
             connection.execute(f"SET work_mem = '{_MEMORY}'")
 
             def apply(batch: DataFrame, number: int) -> None:
-                parsed = batch.selectExpr(f"from_json(cast(value AS STRING), '{SCHEMA}') AS e", "offset")
+                parsed = batch.selectExpr(f"{self.given.parsed} AS e", "offset")
                 connection.execute(f"TRUNCATE {STAGING}")
                 stage(parsed.selectExpr("e.*", "offset"), self.url)
                 connection.execute(merge())
@@ -193,7 +195,7 @@ class Turn:
     def ours(self) -> tuple[float, float]:
         """The loop of `leasehold run`."""
         text = PIPELINE.replace("log:///flights-hub.db", f"kafka://{self.given.servers}/{self.size.topic}")
-        text = text.replace("sqlite:///entities.db", self.url)
+        text = text.replace("sqlite:///entities.db", self.url).replace("[sink]", f"{self.given.stated}[sink]")
         run_loop(self.spark, self.place, self.size.batch, text, self.span.note)
         assert self.span.most == self.size.events, f"{self.span.most:,} of {self.size.events:,} events"
         return self.span.figures()

@@ -35,6 +35,7 @@ BENCHMARKS = (
     "loop",
     "postgres_table",
     "kafka_table",
+    "kafka_avro",
     "postgres_sink",
     "queues",
     "entities",
