@@ -10,7 +10,7 @@ import pytest
 
 from leasehold.cli.app import COMMANDS
 from tests.repository import ROOT
-from tests.tutorial import FILES, LAST_QUICK, SERVERS, blocks, run
+from tests.tutorial import FILES, KILLING, SERVERS, blocks, run
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -53,7 +53,7 @@ def test_the_wheel_alone_explains_its_commands(programs: Path, tmp_path: Path) -
 
 
 def test_the_wheel_alone_makes_a_table_of_a_file(programs: Path, tmp_path: Path) -> None:
-    run([block for block in blocks(FILES) if block.section <= LAST_QUICK], tmp_path, programs)
+    run([block for block in blocks(FILES) if block.section not in KILLING], tmp_path, programs)
 
 
 def test_the_wheel_of_the_test_kit_adds_its_commands(
@@ -63,8 +63,8 @@ def test_the_wheel_of_the_test_kit_adds_its_commands(
     folder = tmp_path_factory.mktemp("kit")
     called(sys.executable, "-m", "venv", folder, cwd=tmp_path)
     [wheel], [kit] = built.glob("leasehold-*.whl"), built.glob("leasehold_testkit-*.whl")
-    wheels = (f"{wheel}[spark,java,kafka,postgres]", f"{kit}[kafka,postgres]")
+    wheels = (f"{wheel}[spark,java,kafka,postgres,registry]", f"{kit}[kafka,postgres]")
     called(folder / "bin" / "python", "-m", "pip", "install", "--quiet", *wheels, cwd=tmp_path)
     assert "seed 5: no violation" in called(folder / "bin" / "leasehold", "simulate", "--seed", "5", cwd=tmp_path)
-    chosen = [block for block in blocks(SERVERS) if block.section <= LAST_QUICK or block.section == 9]
+    chosen = [block for block in blocks(SERVERS) if block.section not in KILLING]
     run(chosen, tmp_path, folder / "bin")

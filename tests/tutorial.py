@@ -16,8 +16,8 @@ from tests.repository import ROOT
 FILES = ROOT / "docs" / "tutorial.md"
 SERVERS = ROOT / "docs" / "tutorial-kafka-postgres.md"
 PAGES = (FILES, SERVERS)
-LAST_QUICK = 5
-"""The last section of each that `make more` does: from there on two applications run, and one is killed."""
+KILLING = (6, 7, 8)
+"""The sections of each that `make more` leaves out: two applications run, and one is killed."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     """The page's blocks, those of the installation apart: the tests run in what it makes."""
     found = []
-    for number, text in re.findall(r"^## (\d)\. (.*?)(?=^## |\Z)", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+    for number, text in re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
         for commands, shown in re.findall(
             r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", text, re.MULTILINE | re.DOTALL
         ):

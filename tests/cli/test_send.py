@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import re
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from fastavro import schemaless_reader
 
 from leasehold.cli.app import app
@@ -23,6 +27,7 @@ from leasehold.cli.send import Account
 from leasehold.hubs.log import payload as log_payload
 from leasehold.hubs.log.format import PRAGMAS
 from leasehold.hubs.log.hub import LogHub
+from leasehold_testkit.emulators.registry import RegistryServer
 
 
 def send(folder: Path, *arguments: str) -> Result:
@@ -462,12 +467,13 @@ AVRO: dict[str, Any] = {
 }
 
 
-def in_avro(folder: Path, *lines: dict[str, Any], **fields: Any) -> Result:
+def in_avro(folder: Path, *lines: dict[str, Any], registry: str = "", **fields: Any) -> Result:
     """What sending these lines by the schema says; `fields` are types in place of some of its own."""
+    through = ("--registry", registry) if registry else ()
     schema = {**AVRO, "fields": [{**one, "type": fields.get(one["name"], one["type"])} for one in AVRO["fields"]]}
     path = write(folder / "flight.avsc", json.dumps(schema))
     rows = write(folder / "f.jsonl", "\n".join(json.dumps({**WHOLE, **line}) for line in lines))
-    return send(folder, rows, "--partition-key", "id", "--avro-schema", path, "--partitions", "1")
+    return send(folder, rows, "--partition-key", "id", "--avro-schema", path, "--partitions", "1", *through)
 
 
 WHOLE = {"id": "a", "delay": 1.5, "fare": "2.50", "at": "2026-02-03T04:05:06.007Z", "legs": {"x": [1, 2]}, "more": 1}
@@ -520,3 +526,50 @@ def test_a_schema_that_rows_are_not_written_by_is_refused(tmp_path: Path, type_:
     assert "--avro-schema" in result.stderr
     assert says in result.stderr
     assert not (tmp_path / "hub.db").exists()
+
+
+def test_rows_written_through_a_registry_are_what_confluents_deserializer_reads(tmp_path: Path) -> None:
+    with closing(RegistryServer()) as server:
+        server.register("others-value", '"int"')
+        for _ in range(2):
+            assert in_avro(tmp_path, {}, {"id": "b"}, registry=server.url).exit_code == 0
+        with SchemaRegistryClient({"url": server.url}) as client:
+            assert client.get_subjects() == ["hub-value", "others-value"]
+            assert client.get_versions("hub-value") == [1]
+            read = AvroDeserializer(client)
+            context = SerializationContext("hub", MessageField.VALUE)
+            with closing(LogHub(tmp_path / "hub.db")) as hub:
+                sent = [
+                    body for batch in hub.read("0", 0, 4, columns=("body",)) for body in batch.column(0).to_pylist()
+                ]
+            assert {body[:5] for body in sent} == {b"\0\0\0\0\2"}
+            found = [read(body, context) for body in sent]
+    at = dt.datetime(2026, 2, 3, 4, 5, 6, 7_000, tzinfo=dt.UTC)
+    row = {"delay": 1.5, "fare": Decimal("2.50"), "at": at, "legs": {"x": [1, 2]}}
+    assert found == [{"id": "a", **row}, {"id": "b", **row}] * 2
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://me:wrong@127.0.0.1:{port}", "Check the URL, and the user, the password and their rights in it"),
+        ("http://me:right@127.0.0.1:{port}/here", "Check the path of the URL"),
+        ("http://me:right@127.0.0.1:{port}?no=1", "--registry"),
+        ("kafka://127.0.0.1:{port}", "a URL of http or https"),
+    ],
+)
+def test_a_registry_that_does_not_take_the_schema_leaves_the_hub_empty(tmp_path: Path, url: str, says: str) -> None:
+    with closing(RegistryServer(user="me", password="right")) as server:  # noqa: S106
+        result = in_avro(tmp_path, {}, registry=url.format(port=server.port))
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert "wrong" not in result.stderr
+    assert "Nothing has been sent." in result.stderr
+    assert events(tmp_path) == []
+
+
+def test_a_registry_is_for_rows_in_avro(tmp_path: Path) -> None:
+    result = send(tmp_path, write(tmp_path / "rows.csv", "id\n1\n"), "--partition-key", "id", "--registry", "http://x")
+    assert result.exit_code == 1
+    assert "--registry" in result.stderr
+    assert "Give --avro-schema as well" in result.stderr

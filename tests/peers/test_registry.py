@@ -57,6 +57,18 @@ def read(url: str, how: Mapping[str, Any], bodies: Sequence[bytes | None], colum
     return outcome(BodyReader(columns, BodyFormat(registry=url, **how)).read(pa.array(bodies, pa.binary())))
 
 
+def test_a_schema_that_does_not_go_with_those_of_its_subject_is_not_registered(
+    registry: Apicurio, client: SchemaRegistryClient
+) -> None:
+    ours = ConfluentRegistry(registry.url)
+    number = ours.register("taken-value", schema(id="string"))
+    client.set_compatibility("taken-value", "BACKWARD")
+    assert ours.register("taken-value", schema(id="string")) == number
+    with pytest.raises(RegistryError, match=r"does not take this schema for taken-value .*goes with those"):
+        ours.register("taken-value", schema(id="int"))
+    assert client.get_versions("taken-value") == [1]
+
+
 def test_bodies_in_avro_of_two_schemas_are_read(registry: Apicurio, client: SchemaRegistryClient) -> None:
     expected = [(f"o{n}", None, n) if n % 3 else (f"n{n}", "B7", n) for n in range(300)]
     assert read(registry.url, {"format": "avro"}, written(client)) == expected

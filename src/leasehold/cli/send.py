@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -24,8 +26,13 @@ from leasehold.printable import counted, span
 from leasehold.settings.names import naming
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from leasehold.cli.rows.row_file import FileRows, RowFile
     from leasehold.formats.avro.writing import AvroWriter
+
+    BodyWriter = Callable[[pa.Array], tuple[pa.Array, int | None, str]]
+    """As `AvroWriter.write`."""
 
 _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
 
@@ -64,6 +71,12 @@ _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
     type=click.Path(path_type=Path),
     help="Write the bodies in Avro by this schema (.avsc), in place of JSON. It takes the extra avro.",
 )
+@click.option(
+    "--registry",
+    metavar="URL",
+    help="Register that schema there, as the value of the topic, and begin each body with its number, as Confluent's "
+    "serializers do. It takes the extra registry.",
+)
 @output_option
 def send(
     hub: str,
@@ -73,6 +86,7 @@ def send(
     nulls: tuple[str, ...],
     batch_rows: int,
     avro_schema: Path | None,
+    registry: str | None,
     output: Output,
 ) -> None:
     """Send the rows of files to a hub, as events.
@@ -99,7 +113,8 @@ def send(
     sent.
 
     With --avro-schema each field of the schema takes the column of its name, by the rules for bodies: a row
-    that the schema does not hold exactly is refused; columns without a field are left out.
+    that the schema does not hold exactly is refused; columns without a field are left out. With --registry
+    as well, the subject is the name of the topic (or of the event hub, or of the log's file) and "-value".
 
     Sending is not one transaction: when it fails, the message says how many events have been sent by then.
     Sending a file again sends its rows again.
@@ -110,16 +125,19 @@ def send(
         if (error.name or "").partition(".")[0] == "pyarrow":
             raise MissingDependency("leasehold send", "log") from error
         raise
-    try:
-        write = None if avro_schema is None else _in_avro(avro_schema)
+    with _nothing_sent():
+        avro = None if avro_schema is None else _in_avro(avro_schema)
+        if registry is not None and avro is None:
+            raise ConfigError("--registry", masked(registry), "is for bodies in Avro", "Give --avro-schema as well")
         sources = [open_rows(path, key, batch_rows=batch_rows, nulls=nulls) for path in files]
         with said_when_slow(masked(hub)):
             target = _opened(hub, partitions)
-    except LeaseholdError as error:
-        error.add_note("Nothing has been sent.")
-        raise
-    started = time.monotonic()
     try:
+        write: BodyWriter | None = None if avro is None else avro.write
+        if registry is not None and avro is not None:
+            with _nothing_sent():
+                write = _registered(avro, registry, target.url)
+        started = time.monotonic()
         counts = _send_all(sources, target, output, write)
         seconds = time.monotonic() - started
         with said_when_slow(masked(hub)):
@@ -144,6 +162,16 @@ def send(
             ),
         )
     )
+
+
+@contextmanager
+def _nothing_sent() -> Iterator[None]:
+    """Have an error of the block say that nothing has been sent."""
+    try:
+        yield
+    except LeaseholdError as error:
+        error.add_note("Nothing has been sent.")
+        raise
 
 
 def _opened(url: str, partitions: int | None) -> Hub:
@@ -215,14 +243,30 @@ def _in_avro(path: Path) -> AvroWriter:
         return AvroWriter(schema_text(str(path), Path()))
 
 
-def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output, avro: AvroWriter | None) -> list[int]:
+def _registered(avro: AvroWriter, registry: str, hub: str) -> BodyWriter:
+    """What writes rows behind the number that the schema has in a registry, as the value of this hub's topic."""
+    from leasehold.formats.schema_headers import with_header
+    from leasehold.registries import open_registry
+
+    topic = urlsplit(hub).path.rpartition("/")[2].removesuffix(".db")
+    with said_when_slow(masked(registry)), naming(lambda _: "--registry"):
+        number = open_registry(registry).register(f"{topic}-value", avro.text)
+
+    def write(bodies: pa.Array) -> tuple[pa.Array, int | None, str]:
+        written, bad, reason = avro.write(bodies)
+        return with_header(written, number), bad, reason
+
+    return write
+
+
+def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output, write: BodyWriter | None) -> list[int]:
     """Send the files one after another; how many events each had. An error carries a note of what was sent."""
     send, account = _sender(hub), Account()
     before = 0
     try:
         with output.progress("sending", sum(source.size for source in sources)) as done:
             for source in sources:
-                for rows in source.rows() if avro is None else _written(source, avro):
+                for rows in source.rows() if write is None else _written(source, write):
                     account.sending = len(rows.bodies)
                     with said_when_slow(masked(hub.url)):
                         send(rows, account.add)
@@ -239,11 +283,11 @@ def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output, avro: AvroWr
     return account.counts
 
 
-def _written(source: RowFile, avro: AvroWriter) -> Iterator[FileRows]:
+def _written(source: RowFile, write: BodyWriter) -> Iterator[FileRows]:
     """The rows of a file with their bodies in Avro. Raises `UsageError` for a row that the schema does not take."""
     done = 0
     for rows in source.rows():
-        bodies, bad, reason = avro.write(rows.bodies)
+        bodies, bad, reason = write(rows.bodies)
         if bad is not None:
             source.refuse(reason, f"row {done + bad + 1}")
         done += len(bodies)

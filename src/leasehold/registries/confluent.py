@@ -10,6 +10,7 @@ registry at this path: it rejects no event.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
@@ -21,6 +22,7 @@ from leasehold.registries.contract import AVRO, RegisteredSchema, Schemas
 
 _OPTIONS = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
 _NOT_FOUND = 404
+_NOT_TAKEN = (409, 422)  # a schema that does not go with those of its subject, or is none
 _NOT_KNOWN = range(40_400, 40_500)  # a registry's own codes: a subject, a version or a schema that it does not have
 _PASSES = (408, 429)  # it is asked too slowly, or too often
 _SERVER = 500  # and above: of the server's own
@@ -51,31 +53,52 @@ class ConfluentRegistry:
         with self._client() as client:  # schemas are fetched once: nobody keeps a connection for the next ones
             return {number: self._schema(client, number) if number <= _LAST else None for number in numbers}
 
+    def register(self, subject: str, text: str) -> int:
+        """The number of the schema of Avro of this text, which the subject has from then on.
+
+        Raises `RegistryUnavailable`, and `RegistryError` also where the subject does not take it.
+        """
+        from confluent_kafka.schema_registry import Schema
+
+        with self._asked(f"does not take this schema for {subject}"), self._client() as client:
+            return int(client.register_schema(subject, Schema(text, AVRO)))
+
     def _schema(self, client: Any, number: int) -> RegisteredSchema | None:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-        try:
-            found = client.get_schema(number)
-            files = tuple(_files(client, found.references or [], set()))
-        except SchemaRegistryError as error:
-            self._refuse(error)
-            return None
-        except Exception as error:  # of the client's HTTP library, which is not the same in all of its releases
-            raise RegistryUnavailable(f"the schema registry {self._shown} does not answer: {error!r}") from error
+        with self._asked("gives no schema"):
+            try:
+                found = client.get_schema(number)
+                files = tuple(_files(client, found.references or [], set()))
+            except SchemaRegistryError as error:
+                if error.http_status_code == _NOT_FOUND and error.error_code in _NOT_KNOWN:
+                    return None
+                raise
         return RegisteredSchema(found.schema_type or AVRO, found.schema_str, files)
 
-    def _refuse(self, error: Any) -> None:
-        """Raise what an answer means that has no schema, but where it says that there is none."""
+    @contextmanager
+    def _asked(self, what: str) -> Iterator[None]:
+        """Raise what it means that the registry does not do what it is asked; `what` says so."""
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            yield
+        except SchemaRegistryError as error:
+            raise self._refusal(error, what) from error
+        except Exception as error:  # of the client's HTTP library, which is not the same in all of its releases
+            raise RegistryUnavailable(f"the schema registry {self._shown} does not answer: {error!r}") from error
+
+    def _refusal(self, error: Any, what: str) -> RegistryError:
         status = error.http_status_code
-        if status == _NOT_FOUND and error.error_code in _NOT_KNOWN:
-            return
         why = printable(shortened(str(error.error_message), _SHOWN))
-        said = f"the schema registry {self._shown} gives no schema ({status}: {why})"
+        said = f"the schema registry {self._shown} {what} ({status}: {why})"
         if status >= _SERVER or status < 0 or status in _PASSES:
-            raise RegistryUnavailable(said)
+            return RegistryUnavailable(said)
         if status == _NOT_FOUND:
-            raise RegistryError(f"{said}. Check the path of the URL: Apicurio has this API at /apis/ccompat/v7")
-        raise RegistryError(f"{said}. Check the URL, and the user, the password and their rights in it")
+            return RegistryError(f"{said}. Check the path of the URL: Apicurio has this API at /apis/ccompat/v7")
+        if status in _NOT_TAKEN:
+            return RegistryError(f"{said}. Give one that goes with those that the subject has")
+        return RegistryError(f"{said}. Check the URL, and the user, the password and their rights in it")
 
 
 def _files(client: Any, references: Iterable[Any], entered: set[str]) -> Iterator[tuple[str, str]]:

@@ -32,7 +32,7 @@ Schemas = Mapping[int, RegisteredSchema | None]
 
 
 class SchemaRegistry(Protocol):
-    """A registry of schemas."""
+    """A registry of schemas, for who reads bodies."""
 
     def schemas(self, numbers: Iterable[int]) -> Schemas:
         """The schemas of these numbers, over one connection. Raises `RegistryUnavailable`, `RegistryError`."""

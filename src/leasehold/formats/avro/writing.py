@@ -38,6 +38,7 @@ class AvroWriter:
     """Writes JSON bodies by the schema of this text. Raises `ConfigError`, `MissingDependency`."""
 
     def __init__(self, text: str) -> None:
+        self.text = text
         schema = read_schema(text)
         if schema.counted or schema.root.kind != "record":
             raise _not_written("a record that does not hold itself")
