@@ -81,7 +81,7 @@ class Engine:
         folder.mkdir()
         self._format = "avro" if "converter.apicurio.registry.url" in settings else "json"
         self._program, self._database, self._folder = program, database, folder
-        self._slot = f"slot_{secrets.token_hex(4)}"
+        self._slot = settings.get("slot.name", f"slot_{secrets.token_hex(4)}")
         self._unread: list[Change] = []
         (folder / "properties").write_text(
             "".join(f"{name}={value}\n" for name, value in {**self._own(), **settings}.items())
@@ -95,7 +95,7 @@ class Engine:
         with (self._folder / "changes").open("ab") as changes, (self._folder / "log").open("ab") as log:
             command = [*self._program, str(self._folder / "properties"), self._format]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=changes, stderr=log)
-        until(lambda: self._runs() and self._slots("active"), "Debezium to stream")
+        until(lambda: self._runs() and self._slots("active AND confirmed_flush_lsn IS NOT NULL"), "Debezium to stream")
 
     def changes(self, *statements: str) -> list[Change]:
         """Run these statements, and give what came since one last asked: up to the last of them, and all before it.

@@ -8,16 +8,19 @@ from __future__ import annotations
 import base64
 import io
 import json
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from fastavro import schemaless_reader
 
 from leasehold.registries.confluent import ConfluentRegistry
 from tests.peers.debezium_engine import FLATTENED, RELEASE, WITHOUT_SCHEMA, Change, Debezium, Engine, Source, avro
 from tests.peers.registry_server import RELEASES, Apicurio
+from tests.waiting import NEVER
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(900)]
 
@@ -168,19 +171,52 @@ def test_a_snapshot_beside_writes_comes_after_what_it_has_read(engine: Engine) -
     assert places[0] > max(value["source"]["lsn"] for value in values if value["op"] != "r")
 
 
-def test_the_first_snapshot_and_what_a_killed_engine_writes_again(source: Source) -> None:
-    source.run("CREATE TABLE early (id int PRIMARY KEY)", "INSERT INTO early VALUES (1), (2)")
-    engine = source.captured(WITHOUT_SCHEMA)
-    first = engine.changes()
-    assert [(each.read()["op"], each.read()["source"]["snapshot"]) for each in first] == [("r", "first"), ("r", "last")]
-    later = engine.changes("INSERT INTO early VALUES (3)", "DELETE FROM early WHERE id = 1")
+def test_the_first_snapshot(source: Source) -> None:
+    source.run("CREATE TABLE early (id int PRIMARY KEY)", "INSERT INTO early VALUES (1), (2), (3)")
+    values = [each.read() for each in source.captured(WITHOUT_SCHEMA).changes()]
+    assert [(each["op"], each["after"]["id"], each["source"]["snapshot"]) for each in values] == [
+        ("r", 1, "first"),
+        ("r", 2, "true"),
+        ("r", 3, "last"),
+    ]
+
+
+def test_a_killed_engine_writes_again_what_it_had_not_confirmed(source: Source) -> None:
+    engine = source.captured(WITHOUT_SCHEMA, {"offset.flush.interval.ms": str(int(NEVER * 1000))})
+    engine.changes("CREATE TABLE kept (id int PRIMARY KEY)", "INSERT INTO kept VALUES (1)")  # confirmed: the first is
+    later = engine.changes("INSERT INTO kept VALUES (2)", "DELETE FROM kept WHERE id = 1")
     engine.kill()
-    source.run("INSERT INTO early VALUES (4)")
+    source.run("INSERT INTO kept VALUES (3)")
     engine.start()
     again = engine.changes()
-    assert said(again, "early")[-1] == ({"id": 4}, "c", None, {"id": 4})
-    assert said(again, "early")[:-1] == said(later, "early")
-    assert places(again)[:-1] == places(later), "what comes again has the place that it had"
+    assert said(again, "kept") == [*said(later, "kept"), ({"id": 3}, "c", None, {"id": 3})]
+    repeated = zip(again, later, strict=False)
+    assert all(new.read()["source"] == old.read()["source"] for new, old in repeated if old.value), "place and all"
+
+
+def test_an_update_under_way_while_a_snapshot_reads_comes_after_it_with_an_earlier_place(source: Source) -> None:
+    source.run(
+        "CREATE TABLE open (id int PRIMARY KEY, word text)",
+        "INSERT INTO open VALUES (1, 'old')",
+        "CREATE PUBLICATION early FOR ALL TABLES",
+        f"SELECT pg_create_logical_replication_slot('{(slot := f'early_{secrets.token_hex(4)}')}', 'pgoutput')",
+    )
+    with psycopg.connect(source.url) as writer:
+        writer.execute("UPDATE open SET word = 'new'")
+        source.run("SELECT pg_logical_emit_message(false, 'noise', 'later in the log')")
+        engine = source.captured(WITHOUT_SCHEMA, {"slot.name": slot, "publication.name": "early"})
+        writer.commit()
+        changes = [each for each in engine.changes() if each.topic.endswith(".open")]
+    assert said(changes, "open") == [
+        ({"id": 1}, "r", None, {"id": 1, "word": "old"}),
+        ({"id": 1}, "u", None, {"id": 1, "word": "new"}),
+    ]
+    read, updated = places(changes)
+    assert updated < read, "whoever keeps the highest place loses the update"
+    assert [json.loads(each.read()["source"]["sequence"]) for each in changes] == [
+        [None, str(read)],
+        [None, str(updated)],
+    ]
 
 
 def test_flattened_values_are_the_row_or_the_word_null(source: Source) -> None:
