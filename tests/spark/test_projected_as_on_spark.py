@@ -134,6 +134,29 @@ def test_a_rejected_cloud_event_is_tried_again_with_its_headers(
     assert "no CloudEvent" in reason
 
 
+def test_a_cloud_event_that_cannot_be_computed_is_tried_again_with_its_headers(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    attributes = {"source": "/gates", "type": "u", "specversion": "1.0"}
+    modes = [to_binary_event, to_structured_event] * 2
+    events = [
+        event_of(mode(CloudEvent({**attributes, "id": str(number), "subject": f"f{number}"}, {"delay": 1.5})))
+        for number, mode in enumerate(modes)
+    ]
+    hub = LogHub.create(tmp_path / "hub.db", partitions=1)
+    hub.send(events, partition="0")
+    raises = "IF(ce_subject < 'f2', delay, CAST(raise_error(ce_id) AS DOUBLE))"
+    on_spark(write_cloud_events(tmp_path, late=raises), spark)
+    assert [row[0] for row in contents_of(tmp_path)[1]] == ["f0", "f1"]
+    hub.retain(max_bytes=0)
+    file = read_pipeline_file(write_cloud_events(tmp_path))
+    aside = RejectedAside(file, open_sink(file.sink_url, file.table_spec()), lambda file: Retransform(file, spark))
+    done = aside.retry(EntryFilter(), None, lambda seen: None)
+    assert (RetryResult(**done.counts), list(done.left)) == (RetryResult(applied=2), [])
+    assert [row[:3] for row in contents_of(tmp_path)[1]] == [(f"f{number}", 1.5, str(number)) for number in range(4)]
+
+
 @pytest.mark.parametrize("format", ["avro", "protobuf"])
 def test_the_same_by_the_schemas_of_a_registry(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format: str

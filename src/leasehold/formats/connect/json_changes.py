@@ -49,7 +49,7 @@ class JsonChanges:
 
 @functools.lru_cache(maxsize=256)
 def _reader_by(columns: pa.Schema, how: BodyFormat, text: str | None) -> ChangeReader | None:
-    """What reads changes whose schema this is; None where it is none."""
+    """What reads changes with this schema; None where the text is not a schema."""
     fields: Fields | None = None
     if text is not None:
         if (stated := read_type(text)) is None:
