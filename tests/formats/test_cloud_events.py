@@ -6,6 +6,7 @@ import io
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from gzip import compress
 from typing import Any
@@ -23,6 +24,7 @@ from leasehold.errors import ConfigError, UsageError
 from leasehold.formats import BodyFormat, BodyReader, ReadBodies
 from leasehold.handlers.settings import Bodies
 from leasehold.hubs.arrow import TEXT_MAP
+from leasehold_testkit.emulators.registry import RegistryServer
 
 AT = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 COLUMNS = pa.schema(
@@ -145,6 +147,19 @@ def test_data_in_avro_is_the_body_or_base64() -> None:
     found = read(of_kafka(kafka.to_structured_event(event(LANDED))), **how)
     assert found.reasons is not None
     assert found.reasons.to_pylist() == ["the data of the event is JSON, and the format is Avro"]
+
+
+def test_the_schemas_that_data_names_are_those_of_a_registry() -> None:
+    out = io.BytesIO()
+    schemaless_writer(out, AVRO, LANDED)
+    with closing(RegistryServer()) as server:
+        number = server.register("flights", json.dumps(AVRO))
+        one = event(b"\0" + number.to_bytes(4, "big") + out.getvalue())
+        sent = [of_kafka(kafka.to_binary_event(one)), of_kafka(kafka.to_structured_event(one))]
+        assert read(*sent, format="avro", registry=server.url).columns.to_pylist() == [ROW] * 2
+        reader = BodyReader(COLUMNS, BodyFormat(envelope="cloudevents", format="avro", registry=server.url)).given({})
+    headers = pa.table({"properties": pa.array([pairs(stated) for _, stated in sent], TEXT_MAP)})
+    assert reader.read(pa.array([body for body, _ in sent]), headers).unknown == {number}
 
 
 def test_numbers_of_the_data_stay_as_they_are_written() -> None:
