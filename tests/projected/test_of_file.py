@@ -22,6 +22,8 @@ from leasehold.errors import ConfigError
 from leasehold.hubs.log import LogHub
 from leasehold.processors import projected_processor
 from leasehold_testkit.emulators.registry import RegistryServer
+from tests.formats.debezium_events import UNAVAILABLE, envelope, written
+from tests.projected.debezium_flights import write_debezium
 from tests.projected.flights import (
     avro_bodies,
     bodies,
@@ -188,6 +190,43 @@ def test_what_takes_spark_is_refused_by_its_key(
     tmp_path: Path, hub: LogHub, changes: dict[str, str], field: str, why: str
 ) -> None:
     file = write(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=why) as caught:
+        projected_processor(file)
+    assert caught.value.field == f"{file}: {field}"
+
+
+def test_changes_of_a_database_become_its_rows(tmp_path: Path, hub: LogHub) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "a", "op": "x", "delay": 1},
+        {"id": "b"},
+        {"id": "a", "op": UNAVAILABLE, "delay": 2},
+    ]
+    changes = [envelope("c", after=row) for row in rows]
+    changes += [envelope("d", before={"id": "b"}), envelope("t"), envelope("m")]
+    hub.send([Event(written(change)) for change in changes], partition="0")
+    account = run(write_debezium(tmp_path))
+    assert (account["read"], account["rejected"]) == (6, 1)
+    found = contents(tmp_path)
+    assert "__deleted" not in found["columns"]
+    assert [row[:3] for row in found["rows"]] == [("a", 2.0, "x")]
+    assert ["a truncation" in reason for _, _, reason, _ in found["rejected"]] == [True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "why"),
+    [
+        ({"sql": 'sql = "SELECT id, hub, partition, sequenceNumber, ownerLevel FROM events"\n'}, "sink.delete_when",
+         "__deleted is no column"),
+        ({"delete_when": 'rejected_retention = "7d"'}, "sink.rejected_retention", "which values of a row are in doubt"),
+        ({"delete_when": 'handler = "module:function"\nstate = "id STRING"', "keep": ""}, "transform.format",
+         "a handler is given events"),
+        ({"rescue": 'format = "debezium"\nenvelope = "cloudevents"'}, "transform.envelope", "an envelope by itself"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_with_changes_is_refused_by_its_key(
+    tmp_path: Path, hub: LogHub, changes: dict[str, str], field: str, why: str
+) -> None:
+    file = write_debezium(tmp_path, **changes)
     with pytest.raises(ConfigError, match=why) as caught:
         projected_processor(file)
     assert caught.value.field == f"{file}: {field}"

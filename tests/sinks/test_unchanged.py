@@ -122,6 +122,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenTable]
     sink.close()
 
 
+@pytest.mark.more(but=4)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_table_is_as_its_source_after_each_batch(table: OpenTable, seed: int) -> None:
     source = Source(Random(seed))
@@ -132,6 +133,7 @@ def test_the_table_is_as_its_source_after_each_batch(table: OpenTable, seed: int
         assert table.rows() == source.now
 
 
+@pytest.mark.more(but=4)
 @pytest.mark.parametrize("seed", range(6))
 def test_no_row_is_made_of_a_value_that_is_not_known(table: OpenTable, seed: int) -> None:
     source, sent = Source(Random(f"aside {seed}")), dict[int, tuple[Any, ...]]()

@@ -24,7 +24,7 @@ from leasehold.formats.connect.columns import WireColumns
 from leasehold.formats.format_readers import FormatReader, ReadBodies
 from leasehold.formats.misfits import shown
 
-_ROWS, _DELETE = pa.array(["c", "r", "u"]), "d"
+_ROWS, _DELETE = ("c", "r", "u"), "d"
 _NO_ROW = {
     "t": 'is a truncation of the table: skipped_operations = ["t"] passes it over',
     "m": 'is a message, and no row: skipped_operations = ["m"] passes it over',
@@ -80,7 +80,7 @@ class ChangeReader:
         }
         deleted = pc.fill_null(pc.equal(operation, _DELETE), False)
         rows = self._rows(bodies, envelopes.columns.column(_AFTER), deleted, reasons)
-        for place in true_places(pc.invert(pc.or_(pc.is_in(operation, _ROWS), deleted))):
+        for place in true_places(pc.invert(pc.or_(pc.is_in(operation, pa.array(_ROWS)), deleted))):
             reasons.setdefault(place, _refusal(operation[place].as_py()))
         for place in true_places(pc.and_not(rows.is_null(), deleted)):
             reasons.setdefault(place, f"the op {operation[place].as_py()} has no row after it")
