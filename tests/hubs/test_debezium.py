@@ -1,0 +1,55 @@
+"""Changes that Debezium sends to Kafka, tombstones among them, in a plain process."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from leasehold.cli.app import app
+from tests.formats.debezium_events import UNAVAILABLE, envelope, schema_of, with_schema
+from tests.hubs.kafka_cluster import Cluster
+from tests.hubs.kafka_messages import produced
+
+FILE = """
+name = "words"
+[source]
+hub = "{hub}"
+[ownership]
+store = "sqlite:///stores.db"
+settle_delay = "100ms"
+[transform]
+format = "debezium"
+schema = "id BIGINT, word STRING"
+sql = "SELECT id, word, __deleted, hub, partition, sequenceNumber, ownerLevel FROM events"
+[sink]
+url = "sqlite:///table.db"
+table = "words"
+keys = ["id"]
+"""
+_SCHEMA = schema_of({"id": {"type": "int64"}, "word": {"type": "string"}})
+
+
+@pytest.mark.usefixtures("patient_kafka")
+def test_tombstones_are_passed_over_and_deletes_delete(cluster: Cluster, tmp_path: Path) -> None:
+    topic = cluster.topic(1)
+    changes = [
+        envelope("c", after={"id": 1, "word": "a"}),
+        envelope("c", after={"id": 2, "word": "b"}),
+        envelope("d", before={"id": 1, "word": None}),
+        None,
+        envelope("u", after={"id": 2, "word": UNAVAILABLE}),
+    ]
+    sent = [{"key": b"k", "value": one and with_schema(one, _SCHEMA)} for one in changes]
+    produced(cluster, topic, *sent)
+    (tmp_path / "words.toml").write_text(FILE.format(hub=cluster.url(topic)))
+    said = CliRunner().invoke(app, ["run", str(tmp_path / "words.toml"), "--no-spark", "--available-now", "--json"])
+    assert said.exit_code == 0, said.output
+    assert json.loads(said.stdout)["read"] == len(changes)
+    with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+        assert connection.execute("SELECT * FROM words").fetchall() == [(2, "b")]
+        assert connection.execute("SELECT * FROM words_rejected").fetchall() == []
