@@ -1,4 +1,4 @@
-"""How fast bodies become columns: JSON, clean and with bad ones among them, beside Arrow's bare reader; Avro; Protobuf.
+"""How fast bodies become columns: JSON, clean and with bad ones, beside Arrow's bare reader; Avro; Protobuf; Debezium.
 
 The bodies are the demo's flights, eleven fields each, in chunks of 10,000, on one core and in one thread. Arrow's own
 reader gets them as lines that are joined already, and checks nothing of what the rules ask for. Seconds are the
@@ -50,6 +50,21 @@ PROTO = f"""syntax = "proto3"; import "google/protobuf/timestamp.proto"; message
 {"".join(f"optional string {name} = {n};" for n, name in enumerate(_TEXTS, 1))}
 {"".join(f"google.protobuf.Timestamp {name} = {n};" for n, name in enumerate(_TIMES, 7))}
 {"".join(f"optional double {name} = {n};" for n, name in enumerate(_NUMBERS, 9))} }}"""
+_ROW = {
+    "type": "struct",
+    "optional": True,
+    "name": "source.app.flights.Value",
+    "fields": [
+        *({"type": "string", "optional": True, "field": name} for name in _TEXTS),
+        *({"type": "int64", "name": "io.debezium.time.MicroTimestamp", "version": 1, "field": name} for name in _TIMES),
+        *({"type": "double", "optional": True, "field": name} for name in _NUMBERS),
+    ],
+}
+_CONNECT = {
+    "type": "struct",
+    "name": "source.app.flights.Envelope",
+    "fields": [{**_ROW, "field": "before"}, {**_ROW, "field": "after"}, {"type": "string", "field": "op"}],
+}
 SOME = pa.schema([SCHEMA.field(name) for name in ("flight", "event_time", "dep_delay")])
 
 
@@ -90,7 +105,22 @@ def run(quick: bool) -> list[Row]:
         lambda: [[getattr(one, name) for name in SCHEMA.names] for one in map(parse, written.to_pylist())], turns
     )
     rows.append(("bodies in Protobuf, to JSON: the runtime alone, to lists", rate, "bodies/s", rate / rows[1][1], ""))
+    changes = BodyReader(SCHEMA, BodyFormat(format="debezium"))
+    for name, schema in (("with the schema", True), ("without", False)):
+        written = pa.array([_as_change(body, schema=schema) for body in bodies], pa.binary())
+        rate = _rate(_reading(changes, written), turns)
+        rows.append((f"changes of Debezium in JSON, {name}, to JSON", rate, "bodies/s", rate / rows[1][1], ""))
     return rows
+
+
+def _as_change(body: bytes, *, schema: bool) -> bytes:
+    """The same flight as Debezium writes it: its times are numbers where the schema says so, and text without it."""
+    flight = json.loads(body)
+    if schema:
+        flight |= {name: int(datetime.fromisoformat(flight[name]).timestamp() * 1_000_000) for name in _TIMES}
+    source = {"version": "3.6.1.Final", "connector": "postgresql", "lsn": 25585376, "schema": "app", "table": "flights"}
+    change = {"before": None, "after": flight, "source": source, "transaction": None, "op": "c", "ts_ms": 1796080050103}
+    return json.dumps({"schema": _CONNECT, "payload": change} if schema else change, separators=(",", ":")).encode()
 
 
 def _in_protobuf(body: bytes) -> bytes:

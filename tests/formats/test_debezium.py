@@ -117,6 +117,28 @@ def test_without_a_schema_no_number_is_a_time_and_no_text_a_decimal() -> None:
 
 
 @pytest.mark.parametrize("many", [1, 60])
+def test_times_without_a_schema_are_read_alike_in_any_company(many: int) -> None:
+    columns = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    times = {
+        "2024-02-29T11:45:30.123456Z": "2024-02-29 11:45:30.123456+00:00",
+        "0001-01-01T00:00:00Z": "0001-01-01 00:00:00+00:00",
+        "9999-12-31T23:59:59.999999Z": "9999-12-31 23:59:59.999999+00:00",
+        "1969-12-31T23:59:59.1Z": "1969-12-31 23:59:59.100000+00:00",
+    }
+    others = {
+        "2024-02-29T11:45:30": "2024-02-29 11:45:30+00:00",
+        "2024-02-29 11:45:30+01": "2024-02-29 10:45:30+00:00",
+        "0000-01-01T00:00:00Z": 'the field at is "0000-01-01T00:00:00Z", which is not a TIMESTAMP',
+        "2023-02-29T11:45:30Z": 'the field at is "2023-02-29T11:45:30Z", which is not a TIMESTAMP',
+        "2024-02-29T11:45:30.1234567Z": 'the field at is "2024-02-29T11:45:30.1234567Z", which is finer',
+    }
+    for some in (times, {**times, **others}):
+        bodies = [written(envelope("c", after={"at": text})) for text in some]
+        for found, expected in zip(outcome(bodies * many, columns), list(some.values()) * many, strict=True):
+            assert (found if isinstance(found, str) else str(found["at"])).startswith(expected)
+
+
+@pytest.mark.parametrize("many", [1, 60])
 def test_values_that_no_column_has_are_rejected_alone(many: int) -> None:
     columns = pa.schema([COLUMNS.field(name) for name in ("id", "price", "any", "day", "at", "moments", "small")])
     changes = {

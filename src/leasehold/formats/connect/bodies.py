@@ -9,7 +9,6 @@ taken apart by their JSON, one at a time. What a value has to be is for its read
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,6 +20,8 @@ _HEAD, _BETWEEN, _END = b'{"schema":', b',"payload":', b"}"
 _WRAPPED = r'^(?:\xef\xbb\xbf)?[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
 _MEMBERS = ("schema", "payload")
 _NULL = b"null"
+_MOST_SCHEMAS = 64
+"""Of more schemas, bodies are taken apart one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,46 +39,55 @@ class Values:
 def values_of(bodies: pa.Array) -> tuple[list[Values], dict[int, str]]:
     """The values in these bodies, none of which is null, by schema; and why one cannot be taken apart, by its row."""
     rows = pa.array(range(len(bodies)), pa.int32())
-    wrapped = pc.match_substring_regex(bodies, _WRAPPED)
-    if not pc.any(wrapped).as_py():
+    headed = pc.starts_with(bodies, _HEAD)
+    likely, others = rows.filter(headed), rows.filter(pc.invert(headed))
+    wrapped = pc.match_substring_regex(bodies.take(others) if len(likely) else bodies, _WRAPPED)
+    if not len(likely) and not pc.any(wrapped).as_py():
         return [Values(None, rows, bodies)], {}
-    plain = pc.invert(wrapped)
-    groups = [Values(None, rows.filter(plain), bodies.filter(plain))] if pc.any(plain).as_py() else []
-    ends = pc.and_(pc.starts_with(bodies, _HEAD), pc.ends_with(bodies, _END))
-    likely = pc.and_(wrapped, pc.and_(ends, pc.match_substring(bodies, _BETWEEN)))
-    left = [rows.filter(pc.and_not(wrapped, likely))]
-    if pc.any(likely).as_py():
-        for group in _cut(bodies.filter(likely), rows.filter(likely)):
-            if group.schema is None:
-                left.append(group.rows)
-            else:
-                groups.append(group)
-    others = pa.concat_arrays(left)
-    taken_apart, reasons = _one_by_one(bodies.take(others), others)
+    plain = others.filter(pc.invert(wrapped))
+    groups, uncut = _cut(bodies, likely)
+    if len(plain):
+        groups.append(Values(None, plain, bodies.take(plain)))
+    left = pa.concat_arrays([others.filter(wrapped), uncut])
+    taken_apart, reasons = _one_by_one(bodies.take(left), left)
     return groups + taken_apart, reasons
 
 
-def _cut(bodies: pa.Array, rows: pa.Array) -> Iterator[Values]:
-    """Those that are cut between their members, by schema; those that are not have none."""
-    parts = pc.split_pattern(bodies, pattern=_BETWEEN, max_splits=1)
-    heads = pc.list_element(parts, 0).dictionary_encode()
-    values = pc.binary_slice(pc.list_element(parts, 1), 0, -1)
-    values = pc.if_else(pc.equal(values, _NULL), None, values)
-    for number, head in enumerate(heads.dictionary.to_pylist()):
-        mine = pc.equal(heads.indices, number)
-        text = head[len(_HEAD) :].decode("utf-8", "replace")
-        yield Values(text if _is_object(text) else None, rows.filter(mine), values.filter(mine))
+def _cut(bodies: pa.Array, likely: pa.Array) -> tuple[list[Values], pa.Array]:
+    """Those of these rows that can be cut between their members, by schema; and the others.
+
+    Bodies with one schema begin with the same bytes, up to the payload.
+    """
+    groups: list[Values] = []
+    uncut = [likely[:0]]
+    for _ in range(_MOST_SCHEMAS):
+        if not len(likely):
+            break
+        first: bytes = bodies[likely[0].as_py()].as_py()
+        head = first[: first.find(_BETWEEN) + len(_BETWEEN)]
+        some = bodies.take(likely)
+        mine = pc.and_(pc.starts_with(some, head), pc.ends_with(some, _END))
+        text = _object(head[len(_HEAD) : -len(_BETWEEN)])
+        if text is None or not mine[0].as_py():
+            uncut.append(likely[:1])
+            likely = likely[1:]
+            continue
+        values = pc.binary_slice(some.filter(mine), len(head), -1)
+        groups.append(Values(text, likely.filter(mine), pc.if_else(pc.equal(values, _NULL), None, values)))
+        likely = likely.filter(pc.invert(mine))
+    return groups, pa.concat_arrays([*uncut, likely])
+
+
+def _object(text: bytes) -> str | None:
+    """The text, if it is a JSON object."""
+    try:
+        return text.decode() if isinstance(json.loads(text), dict) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _text(member: object) -> str | None:
     return None if member is None else compact(member)
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _one_by_one(bodies: pa.Array, rows: pa.Array) -> tuple[list[Values], dict[int, str]]:

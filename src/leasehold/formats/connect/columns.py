@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from leasehold.formats.connect.types import BITS, OPAQUE, VARIABLE_DECIMAL, ConnectType
@@ -22,7 +23,7 @@ from leasehold.formats.json_values import Convert, converter
 from leasehold.formats.misfits import Misfit, type_name
 from leasehold.formats.typed.columns import micros, within
 from leasehold.formats.typed.types import WHOLE, ValueType
-from leasehold.formats.typed.values import DAYS, taken
+from leasehold.formats.typed.values import DAYS, MICROSECONDS, taken
 
 Fields = Mapping[str, ConnectType]
 _Way = tuple[pa.DataType, Convert | None]
@@ -30,6 +31,7 @@ _Way = tuple[pa.DataType, Convert | None]
 _Quick = Callable[[pa.Array], pa.Array]
 """What makes many values at once, and raises `ArrowInvalid` where one of them may not fit."""
 _FACTORS = {"local-timestamp-millis": 1_000, "local-timestamp-micros": 1}
+_IN_UTC = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?Z$"  # RFC 3339
 _UNTYPED_DECIMAL = (
     "is a decimal of which the body does not say the type, so digits may be base64: have the connector send schemas, "
     'or state decimal_handling_mode = "string"'
@@ -60,7 +62,8 @@ def stated_columns(columns: pa.Schema, fields: Fields | None, *, plain_decimals:
     """
     ways = _Ways(plain_decimals, cut)
     if fields is None:
-        return WireColumns(columns, [ways.untyped(one.type) for one in columns], [None] * len(columns))
+        untyped = [ways.untyped(one.type) for one in columns]
+        return WireColumns(columns, untyped, [_quick_text(one.type) for one in columns])
     stated = [fields.get(one.name, OPAQUE) for one in columns]
     return WireColumns(
         columns,
@@ -104,6 +107,19 @@ def _quick(stated: ConnectType, type_: pa.DataType) -> _Quick | None:
     if stated.logical in _FACTORS and types.is_timestamp(type_):
         return micros(_FACTORS[stated.logical], type_)
     return None
+
+
+def _quick_text(type_: pa.DataType) -> _Quick | None:
+    """The same of text without a type: times in UTC, as Debezium writes them."""
+    if not types.is_timestamp(type_) or type_.tz is None:
+        return None
+
+    def read(values: pa.Array) -> pa.Array:
+        if not pc.all(pc.match_substring_regex(values, _IN_UTC)).as_py():
+            raise pa.ArrowInvalid("a text that is no such time")
+        return within(values.cast(type_).cast(pa.int64()), MICROSECONDS).cast(type_)
+
+    return read
 
 
 class _Ways:
