@@ -44,7 +44,7 @@ def test_tombstones_are_passed_over_and_deletes_delete(cluster: Cluster, tmp_pat
         None,
         envelope("u", after={"id": 2, "word": UNAVAILABLE}),
     ]
-    sent = [{"key": b"k", "value": one and with_schema(one, _SCHEMA)} for one in changes]
+    sent: list[dict[str, object]] = [{"key": b"k", "value": one and with_schema(one, _SCHEMA)} for one in changes]
     produced(cluster, topic, *sent)
     (tmp_path / "words.toml").write_text(FILE.format(hub=cluster.url(topic)))
     said = CliRunner().invoke(app, ["run", str(tmp_path / "words.toml"), "--no-spark", "--available-now", "--json"])

@@ -53,7 +53,7 @@ from leasehold.spark.loop.recovery import put_on_record
 from leasehold.spark.loop.settings import loop_settings
 from leasehold.spark.loop.tasks import ReadSpec
 from leasehold.spark.loop.watch import Watched
-from leasehold.spark.plan.bodies import body_reader, body_schema
+from leasehold.spark.plan.bodies import added_by, body_reader, body_schema
 from leasehold.spark.plan.failures import Failure, FailureKind, sort_failure
 from leasehold.spark.plan.options import COLUMNS, check_stores, require_stores
 from leasehold.spark.plan.reading import reads_for, schema_of
@@ -113,7 +113,9 @@ class MicroBatches:
         _, checkpoint_url = require_stores(source, str)
         if self._settings.available_now and checkpoint_url is None:
             raise ConfigError("available_now", True, NO_END, "Name a checkpoint store, or leave it out")
-        bodies = None if schema is None else body_schema(schema, COLUMNS)
+        bodies = None
+        if schema is not None:
+            bodies = body_schema(schema, COLUMNS, adds=added_by(self._settings.body_format))
         if bodies is not None and is_connect(spark):
             raise UsageError(
                 "over Spark Connect tasks cannot set bodies aside: leave schema out, and read them with "
