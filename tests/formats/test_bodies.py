@@ -390,7 +390,7 @@ def test_rescue_keeps_what_the_schema_does_not_know() -> None:
     [
         ([], None, "no columns"),
         ([("a", pa.int8()), ("a", pa.int8())], None, "these names twice: a"),
-        ([("a", pa.int8())], "a", "with the rescue column, has these names twice: a"),
+        ([("a", pa.int8())], "a", "with those that the format adds, has these names twice: a"),
         ([("o", pa.struct([("a", pa.int8()), ("a", pa.int8())]))], None, "the field o has these names twice: a"),
         ([("a", pa.uint8())], None, "the field a is of type uint8"),
         ([("a", pa.list_(pa.struct([("b", pa.timestamp("ns"))])))], None, r"the field a.b is of type timestamp\[ns\]"),

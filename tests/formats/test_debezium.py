@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 
 from leasehold.body_format import BodyFormat
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, UsageError
 from leasehold.formats import BodyReader
 from leasehold.formats.connect import json_changes
 from leasehold.formats.connect.types import ConnectType, read_type
@@ -21,6 +22,7 @@ from tests.formats.debezium_events import COLUMNS, READ, ROW, SCHEMA, envelope, 
 
 DEBEZIUM = BodyFormat(format="debezium")
 SMALL = pa.schema([("id", pa.int64()), ("word", pa.string())])
+_DATE = "io.debezium.time.Date"
 _SMALL_SCHEMA = schema_of({"id": {"type": "int32"}, "word": {"type": "string"}})
 
 
@@ -191,6 +193,31 @@ def test_schemas_are_told_apart_and_what_is_none_is_rejected() -> None:
                 assert found == expected, body[:80]
 
 
+@pytest.mark.parametrize("many", [1, 60])
+def test_rows_that_were_taken_out_of_their_envelopes(many: int) -> None:
+    fields = {"id": {"type": "int32"}, "op": {"type": "string"}, "day": {"type": "int32", "name": _DATE}}
+    parts = [{**type_, "field": name} for name, type_ in {**fields, "__deleted": {"type": "string"}}.items()]
+    rewritten, plain = {"type": "struct", "fields": parts}, {"type": "struct", "fields": parts[:-1]}
+    columns = pa.schema([("id", pa.int64()), ("op", pa.string()), ("day", pa.date32())])
+
+    def read(id: int, op: str | None, day: date | None, *, deleted: bool = False) -> dict[str, Any]:
+        return {"id": id, "op": op, "day": day, "__deleted": deleted}
+
+    bodies = {
+        with_schema({"id": 1, "op": "t", "day": -2, "__deleted": "false"}, rewritten): read(1, "t", date(1969, 12, 30)),
+        with_schema({"id": 1, "__deleted": "true"}, rewritten): read(1, None, None, deleted=True),
+        with_schema({"id": 2, "op": "d"}, plain): read(2, "d", None),
+        with_schema({"id": 2, "day": -622191234}, plain): "the field day is -622191234 days since 1970",
+        with_schema({"id": "x"}, plain): 'the field id is "x", which is not a BIGINT',
+        with_schema(None, plain): "the delete does not say of which row",
+        with_schema(envelope("c", after={"id": 3}), _SMALL_SCHEMA): read(3, None, None),
+        written({"id": 4, "op": "t"}): 'the op "t" is a truncation',
+        None: None,
+    }
+    for found, expected in zip(outcome([*bodies] * many, columns), [*bodies.values()] * many, strict=True):
+        assert str(found).startswith(expected) if isinstance(expected, str) else found == expected
+
+
 def test_a_body_that_cannot_be_decompressed_is_no_tombstone() -> None:
     body = gzip.compress(written(envelope("c", after={"id": 1})))
     assert outcome([None, body, body[:-4]], content_encoding="gzip") == [
@@ -256,6 +283,8 @@ def test_changes_in_avro(many: int) -> None:
 
 
 def test_settings_that_do_not_go_with_the_format() -> None:
+    with pytest.raises(UsageError, match="names twice: __deleted"):
+        BodyReader(pa.schema([("id", pa.int64()), ("__deleted", pa.bool_())]), DEBEZIUM)
     for settings in (
         {"format": "json", "skipped_operations": ["t"]},
         {"format": "json", "decimal_handling_mode": "string"},

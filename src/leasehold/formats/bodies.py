@@ -43,7 +43,7 @@ class BodyReader:
 
     def __init__(self, schema: pa.Schema, how: BodyFormat | None = None, schemas: Schemas | None = None) -> None:
         how = how or BodyFormat()
-        check_columns(schema, how.rescue)
+        check_columns(schema, how.adds)
         if how.format == PROTOBUF and how.writer_schema is not None:
             how = replace(how, writer_schema=SchemaText(compiled(str(how.writer_schema))))  # no copy needs a compiler
         self._given = (schema, how, schemas)
@@ -148,9 +148,11 @@ def _reader(schema: pa.Schema, how: BodyFormat, registered: RegisteredSchema | N
         return FormatReader(schema, how, registered)
     if how.encoding == JSON:
         return JsonChanges(schema, how)
-    return ChangeReader(
-        schema, typed_columns, lambda columns: FormatReader(columns, how.within, registered), how.skipped_operations
-    )
+
+    def read(columns: pa.Schema) -> FormatReader:
+        return FormatReader(columns, how.within, registered)
+
+    return ChangeReader(schema, typed_columns, read, how.skipped_operations)
 
 
 def _of_nulls(part: ReadBodies, bodies: pa.Array, wrong: Mapping[int, str], *, tombstones: bool) -> ReadBodies:

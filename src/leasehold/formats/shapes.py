@@ -5,6 +5,8 @@ Owns which columns there may be, and that a value of any of them may be null. Pu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyarrow import types
 
@@ -30,9 +32,9 @@ _LEAVES = (
 )
 
 
-def check_columns(schema: pa.Schema, rescue: str | None) -> None:
-    """Refuse columns that no body can be read into. Raises `UsageError`."""
-    names = [*schema.names, *([] if rescue is None else [rescue])]
+def check_columns(schema: pa.Schema, adds: Sequence[str] = ()) -> None:
+    """Refuse columns that no body can be read into, beside those that its format `adds`. Raises `UsageError`."""
+    names = [*schema.names, *adds]
     if not names:
         raise UsageError("the schema of the bodies has no columns. Name those that you need, or read no body")
     _check_names("", names)
@@ -43,7 +45,7 @@ def check_columns(schema: pa.Schema, rescue: str | None) -> None:
 def _check_names(path: str, names: list[str]) -> None:
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        where = f"the field {path}" if path else "the schema of the bodies, with the rescue column,"
+        where = f"the field {path}" if path else "the schema of the bodies, with those that the format adds,"
         raise UsageError(f"{where} has these names twice: {', '.join(doubled)}. Rename them")
 
 

@@ -1,4 +1,4 @@
-"""Changes in JSON, with the schema of the row beside them or without, to columns.
+"""Changes in JSON, with the schema of the value beside them or without, to columns.
 
 Owns that each schema that occurs has a reader of its own. They are kept by what they say of the row, so that a table
 whose definition changes costs one more. Without a schema, values are told by the columns that they go to.
@@ -7,6 +7,7 @@ whose definition changes costs one more. Without a schema, values are told by th
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +15,9 @@ import pyarrow.compute as pc
 from leasehold.body_format import STRING, TRUNCATE, BodyFormat
 from leasehold.formats.connect.bodies import values_of
 from leasehold.formats.connect.changes import ChangeReader, changed
-from leasehold.formats.connect.columns import Fields, stated_columns
-from leasehold.formats.connect.types import read_type
+from leasehold.formats.connect.columns import Fields, WireColumns, stated_columns
+from leasehold.formats.connect.flattened import FlattenedReader, is_flattened
+from leasehold.formats.connect.types import OPAQUE, read_type
 from leasehold.formats.format_readers import FormatReader, ReadBodies, in_order, rejected
 from leasehold.formats.misfits import NO_BODY
 from leasehold.formats.schema_headers import without_number
@@ -48,18 +50,21 @@ class JsonChanges:
 
 
 @functools.lru_cache(maxsize=256)
-def _reader_by(columns: pa.Schema, how: BodyFormat, text: str | None) -> ChangeReader | None:
+def _reader_by(columns: pa.Schema, how: BodyFormat, text: str | None) -> ChangeReader | FlattenedReader | None:
     """What reads changes with this schema; None where the text is not a schema."""
-    fields: Fields | None = None
-    if text is not None:
-        if (stated := read_type(text)) is None:
-            return None
-        after = stated.fields.get("after")
-        fields = after.fields if after is not None else {}
     plain, cut = how.decimal_handling_mode == STRING, how.timestamps == TRUNCATE
-    return ChangeReader(
-        columns,
-        lambda row: stated_columns(row, fields, plain_decimals=plain, cut=cut),
-        lambda schema: FormatReader(schema, how.within),
-        how.skipped_operations,
-    )
+
+    def columns_of(fields: Fields | None) -> Callable[[pa.Schema], WireColumns]:
+        return lambda row: stated_columns(row, fields, plain_decimals=plain, cut=cut)
+
+    def read(schema: pa.Schema) -> FormatReader:
+        return FormatReader(schema, how.within)
+
+    if text is None:
+        return ChangeReader(columns, columns_of(None), read, how.skipped_operations)
+    if (stated := read_type(text)) is None:
+        return None
+    if is_flattened(stated.fields):
+        return FlattenedReader(columns, columns_of(stated.fields), read, stated.fields)
+    row = stated.fields.get("after", OPAQUE)
+    return ChangeReader(columns, columns_of(row.fields), read, how.skipped_operations)
