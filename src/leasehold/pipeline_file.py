@@ -260,7 +260,7 @@ def _of_changes(sink: SinkSection) -> SinkSection:
         sink,
         delete_when=sink.delete_when or DELETED,
         except_columns=sink.except_columns or (DELETED,),
-        unavailable_value=sink.unavailable_value or (UNAVAILABLE if sink.sequence_by is None else None),
+        unavailable_value=sink.unavailable_value or UNAVAILABLE,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -171,8 +172,19 @@ def test_why_a_value_is_not_known(table: OpenTable) -> None:
     assert doubt in reasons[7]
 
 
+@pytest.mark.parametrize("settings", [{"sequence_by": "n"}, {"on_two_partitions": "reject"}])
+def test_where_events_may_come_in_another_order_nothing_is_filled_in(tmp_path: Path, settings: dict[str, Any]) -> None:
+    with closing(open_sink("sqlite:///table.db", replace(SPEC, **settings), base=tmp_path)) as sink:
+        one = batch([(1, "a", b"", 1, False), (1, KEEP, b"", 2, False), (1, "b", b"", 3, False)], 0)
+        order = one.rows["n"] if "sequence_by" in settings else None
+        assert sink.apply(replace(one, sequence_by=order)).rejected == 1
+    assert look_into(tmp_path / "table.db", "SELECT word FROM docs") == [("b",)]
+    [(reason,)] = look_into(tmp_path / "table.db", "SELECT reason FROM docs_rejected")
+    assert reason.startswith("the event leaves word as it is, and events of a key may come in another order")
+
+
 def test_what_does_not_go_with_it() -> None:
-    others: list[dict[str, Any]] = [{"mode": "append", "keys": ()}, {"sequence_by": "n"}, {"handled": True}]
+    others: list[dict[str, Any]] = [{"mode": "append", "keys": ()}, {"handled": True}]
     for settings in others:
         with pytest.raises(ConfigError, match="unavailable_value"):
             replace(SPEC, **settings)

@@ -156,14 +156,9 @@ class TableSpec:
                 "of an entity's events in several partitions, only sequence_by says which is later",
                 'Give keys, and sequence_by="version", or whatever grows with each event of an entity',
             )
-        if self.unavailable_value is not None and (not self.keys or self.sequence_by is not None or self.handled):
-            raise ConfigError(
-                "unavailable_value",
-                self.unavailable_value,
-                "it stands for what the row had before the event, so the events of a key have to come in their order, "
-                "from one partition, into a table with keys that no handler fills",
-                "Leave it out, or leave out sequence_by",
-            )
+        if self.unavailable_value is not None and (not self.keys or self.handled):
+            rule = "it stands for what the row had before the event, in a table with keys that no handler fills"
+            raise ConfigError("unavailable_value", self.unavailable_value, rule, "Leave it out")
         if dropped := [name for name in self.keys if folded(name) in map(folded, self.except_columns)]:
             raise ConfigError("except_columns", self.except_columns, f"{dropped[0]} is a key", "Store it")
         fence = {folded(name) for name in FENCE_COLUMNS}

@@ -9,8 +9,8 @@ REPLICA IDENTITY is FULL. In bytes and in arrays the text has other forms (as De
    was set aside since then that is about the key, or of which that cannot be told. Then the event is set aside, too,
    with the reason: it would write a row that never was. The same goes for the events of the key after it that leave a
    value as it is. Once those before it have been tried again, it can be, too.
-3. Only a text or bytes can be filled in: an event that leaves an array as it is, is set aside.
-
+3. Only a text or bytes can be filled in: an event that leaves an array as it is, is set aside. So is
+   each with `sequence_by`, and where other partitions' events are rejected: another may be the one before it.
 4. An event that is tried again, and is older than what has written its key, is left as it is: it is superseded.
 
 An event of the batch that the table refuses counts as the one before: what it says of the source is right. Does no I/O.
@@ -41,12 +41,15 @@ _MOST = 1_000
 """How many events that were set aside are looked at: of more, it counts as unknown whose they are."""
 _Shown = tuple[str, ...]
 """A key, each value as JSON."""
+_FULL = "give the source's table REPLICA IDENTITY FULL"
 _NO_ROW = "leaves {} as it is, and there is no row before it"
 _DOUBTFUL = (
-    "leaves {} as it is, and an event that was set aside may have changed it: try that one again first, or give the "
-    "source's table REPLICA IDENTITY FULL"
+    f"leaves {{}} as it is, and an event that was set aside may have changed it: try that one again first, or {_FULL}"
 )
-_ARRAY = "leaves {} as it is, and only texts and bytes are filled in: give the source's table REPLICA IDENTITY FULL"
+_ARRAY = f"leaves {{}} as it is, and only texts and bytes are filled in: {_FULL}"
+
+
+_ORDERED = f"leaves {{}} as it is, and events of a key may come in another order here: {_FULL}"
 
 
 class RowsBefore(Protocol):
@@ -201,6 +204,8 @@ class _Filling:
         entity.values, entity.number = values, number
 
     def _refusal(self, columns: Sequence[str], entity: _Entity, key: Key, lane: Lane, number: int) -> str | None:
+        if self.spec.sequence_by is not None or self.spec.rejects_strangers:
+            return _ORDERED
         if not self.gaps.plain.issuperset(columns):
             return _ARRAY
         if entity.values is None:
