@@ -24,8 +24,8 @@ DELETED = "__deleted"
 """The column, of booleans, that says of a change of Debezium whether the row is deleted."""
 UNAVAILABLE = "__debezium_unavailable_value"
 """What Debezium writes in place of a value that an update leaves as it is, and that Postgres does not give it."""
-OPERATIONS = ("c", "r", "u", "d", "t", "m")
-"""What `skipped_operations` may have: creates, reads of a snapshot, updates, deletes, truncations, messages."""
+OPERATIONS = ("t", "m")
+"""What `skipped_operations` may have: truncations and messages, which are no change of a row."""
 PRECISE, STRING = "precise", "string"
 """What `decimal_handling_mode` may be."""
 IDENTITY, GZIP, ZSTD = "identity", "gzip", "zstd"
@@ -66,8 +66,8 @@ class BodyFormat:
     rescue            the name of one more column, of strings, in which fields of a body that no column takes are kept,
                       at any depth, as one JSON object; null if there are none. Default: they are dropped
     skipped_operations
-                      with `debezium`, which changes are passed over, by their `op`: for example `t` and `m`, which are
-                      rejected otherwise. Default: none
+                      with `debezium`, which of `t` (truncation) and `m` (message) are passed over, which are rejected
+                      otherwise. Default: none
     decimal_handling_mode
                       with `debezium` in JSON without schemas, that of the connector: with `string`, text may be a
                       decimal. Default: `precise`, by which it is base64 that nobody can read

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -181,6 +185,105 @@ def test_where_events_may_come_in_another_order_nothing_is_filled_in(tmp_path: P
     assert look_into(tmp_path / "table.db", "SELECT word FROM docs") == [("b",)]
     [(reason,)] = look_into(tmp_path / "table.db", "SELECT reason FROM docs_rejected")
     assert reason.startswith("the event leaves word as it is, and events of a key may come in another order")
+
+
+CODED = base64.b64encode(KEEP.encode()).decode()
+NUMBERS = list(KEEP.encode())
+FILLED: list[tuple[pa.DataType, Any]] = [
+    *((pa.string(), text) for text in (KEEP, CODED, f'["{KEEP}"]', f'{{"{KEEP}": "{KEEP}"}}', json.dumps(NUMBERS))),
+    (pa.string(), json.dumps([CODED], indent=1)),
+    (pa.large_string(), KEEP),
+    (pa.dictionary(pa.int32(), pa.string()), KEEP),
+    (pa.binary(), KEEP.encode()),
+    (pa.large_binary(), KEEP.encode()),
+]
+SET_ASIDE: list[tuple[pa.DataType, Any]] = [
+    (pa.list_(pa.string()), [KEEP]),
+    (pa.list_(pa.string()), [CODED]),
+    (pa.list_(pa.string()), [str(number) for number in NUMBERS]),
+    (pa.large_list(pa.string()), [KEEP]),
+    (pa.list_(pa.binary()), [KEEP.encode()]),
+    (pa.list_(pa.int32()), NUMBERS),
+    (pa.list_(pa.date32()), [date(1970, 1, 1) + timedelta(number) for number in NUMBERS]),
+    (pa.list_(pa.string()), ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),
+    (pa.map_(pa.string(), pa.string()), [(KEEP, KEEP)]),
+    (pa.struct([("inner", pa.string())]), {"inner": KEEP}),
+]
+
+
+def of_type(type_: pa.DataType, values: Sequence[Any], first: int) -> Batch:
+    """Rows of the entity 1 that have these values in the column `it`."""
+    rows = batch([(1, "w", b"", number, False) for number in range(len(values))], first)
+    return replace(rows, rows=rows.rows.append_column("it", pa.array(values, type_)))
+
+
+@pytest.mark.parametrize("type_and_value", [*FILLED, *SET_ASIDE], ids=str)
+def test_the_forms_that_the_text_has(tmp_path: Path, type_and_value: tuple[pa.DataType, Any]) -> None:
+    type_, value = type_and_value
+    plain = {"1": "x"} if pa.types.is_map(type_) else pa.array([value], type_).to_pylist()[0]
+    if isinstance(plain, str | bytes):
+        plain = plain[:1] * 3
+    elif pa.types.is_struct(type_):
+        plain = {"inner": f"{KEEP} in a text"}
+    elif isinstance(plain, list):
+        plain = plain * 2 if len(plain) > 1 else []
+    with closing(open_sink("sqlite:///table.db", SPEC, base=tmp_path)) as sink:
+        before = sink.apply(of_type(type_, [plain], 0))
+        after = sink.apply(of_type(type_, [value], 1))
+    assert (before.rejected, after.rejected) == (0, int(type_and_value in SET_ASIDE))
+    [(there,)] = look_into(tmp_path / "table.db", "SELECT it FROM docs")
+    if type_and_value in FILLED:
+        assert there == plain
+
+
+def test_so_many_events_are_set_aside_that_nobody_looks_at_all(tmp_path: Path) -> None:
+    with closing(open_sink("sqlite:///table.db", SPEC, base=tmp_path)) as sink:
+        sink.apply(batch([(1, "a", b"", 1, False)], 0))
+        sink.apply(batch([(2, "", b"", 1, False)] * 1100, 1, unread=range(1, 1101)))
+        sink.apply(batch([(1, "b", b"", 2, False), (1, "c", b"", 3, False)], 1101, unread=[1102]))
+        assert sink.apply(batch([(9, KEEP, b"", 1, False), (1, KEEP, b"", 4, False)], 1103)).rejected == 2
+    assert look_into(tmp_path / "table.db", "SELECT word FROM docs") == [("b",)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "key"),
+    [
+        (pa.date32(), date(2026, 2, 3)),
+        (pa.timestamp("us", "UTC"), datetime(2026, 2, 3, 4, 5, 6, 7, UTC)),
+        (pa.decimal128(8, 2), Decimal("1.50")),
+        (pa.bool_(), True),
+    ],
+)
+def test_keys_of_any_type_and_in_any_case(
+    tmp_path: Path, request: pytest.FixtureRequest, type_: pa.DataType, key: Any
+) -> None:
+    place: Place = request.getfixturevalue("place")
+    for sink in (
+        open_sink("sqlite:///table.db", replace(SPEC, keys=("key", "id")), base=tmp_path),
+        open_sink(place.url, replace(SPEC, keys=("key", "id")), timeout=PATIENCE),
+    ):
+        with closing(sink):
+            for number, word in enumerate(("a", KEEP, KEEP)):
+                one = batch([(1, word, b"", number, False)], number)
+                rows = one.rows.rename_columns(["ID", *one.rows.schema.names[1:]])
+                result = sink.apply(replace(one, rows=rows.append_column("Key", pa.array([key], type_))))
+                assert (result.applied, result.rejected) == (1, 0)
+    assert look_into(tmp_path / "table.db", "SELECT word, n FROM docs") == place.look("SELECT word, n FROM docs")
+    assert place.look("SELECT word, n FROM docs") == [("a", 2)]
+
+
+def test_a_column_called_body_tells_no_key(tmp_path: Path) -> None:
+    def rows(word: str, first: int, *, bad: bool = False) -> Batch:
+        one = batch([(1, word, b"", first, False)], first)
+        body = pa.array([json.dumps({"id": 7})])
+        text = "\udc00" if bad else "t"
+        return replace(one, rows=one.rows.append_column("body", body).append_column("t", pa.array([text.encode(
+            "utf-8", "surrogatepass")]).cast(pa.string(), safe=False)))  # fmt: skip
+
+    with closing(open_sink("sqlite:///table.db", SPEC, base=tmp_path)) as sink:
+        assert sink.apply(rows("a", 0)).applied == 1
+        assert sink.apply(rows("b", 1, bad=True)).rejected == 1
+        assert sink.apply(rows(KEEP, 2)).rejected == 1
 
 
 def test_what_does_not_go_with_it() -> None:

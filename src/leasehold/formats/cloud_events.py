@@ -147,6 +147,8 @@ class CloudEvents:
         value = event.attributes.get(name)
         if value is None:
             return None
+        if type(value) is not str and pa.types.is_timestamp(field.type):  # a number would count as seconds
+            raise misfit(value, "TIMESTAMP").within(field.name)
         try:
             return convert(value)
         except AsWritten:

@@ -114,6 +114,9 @@ class Retransform:
     def _computed(self, events: pa.Table) -> Iterator[Recomputed]:
         events = events.select(COLUMNS)
         good, rejected = split_by_bodies(self._transform, events)
+        left = {*event_ids(good), *(() if rejected is None else event_ids(rejected))}
+        if passed := [one for one in event_ids(events) if one not in left]:
+            yield Recomputed(self._evaluate(good.slice(0, 0)), passed)
         poison: dict[EventId, str] = {}
         for ids, batch in self._sifted(good, poison):
             if ids:

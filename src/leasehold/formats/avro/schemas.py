@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasehold.errors import ConfigError, MissingDependency
-from leasehold.formats.connect.types import LOGICAL
+from leasehold.formats.connect.types import BITS, LOGICAL, number_of
 from leasehold.formats.typed.types import ValueType
 from leasehold.printable import printable, shortened
 from leasehold.registries.contract import Files
@@ -199,12 +199,14 @@ def _weigh(node: Node) -> None:
 def _with_logical_type(node: Node, parsed: Mapping[str, Any]) -> Node:
     """The node with the logical type that is stated of it, where the two go together.
 
-    Kafka Connect's converter states the times of Debezium by its own name for them, and not by Avro's.
+    Kafka Connect's converter states times and bits of Debezium by its own names for them, and not by Avro's.
     """
     stated = parsed.get("logicalType")
     kind, logical = LOGICAL.get(str(parsed.get("connect.name")), ("", ""))
     if stated is None and kind == node.kind:
         node.logical = logical
+    if parsed.get("connect.name") == BITS and node.kind == "bytes":
+        node.logical, node.precision = "bits", number_of(parsed.get("connect.parameters"), "length") or 0
     if not isinstance(stated, str) or node.kind not in _LOGICAL.get(stated, ()):
         return node
     if node.kind == "fixed" and node.size != _SIZES.get(stated, node.size):

@@ -1,6 +1,6 @@
 """Bodies as Kafka Connect's `JsonConverter` writes them, with the schema of the value beside it or without.
 
-Owns how the two are told apart: a body whose first member is `schema` or `payload` is both of them in one object; any
+Owns how the two are told apart: a body that has the members `schema` and `payload`, and no others, is both in one; any
 other is the value itself. Bodies that begin as the converter writes them are cut many at once: what stands before
 `,"payload":` is then a JSON object by itself, so the cut is between the two members. Other bodies with a schema are
 taken apart by their JSON, one at a time. What a value has to be is for its reader to say.
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from leasehold.formats.json_rows import compact, members_of
 
-_HEAD, _BETWEEN, _END = b'{"schema":', b',"payload":', b"}"
+_HEAD, _BETWEEN, _OBJECT, _END = b'{"schema":', b',"payload":', b"{", b"}"
 _WRAPPED = r'^(?:\xef\xbb\xbf)?[ \t\n\r]*\{[ \t\n\r]*"(?:schema|payload)"[ \t\n\r]*:'
 _MEMBERS = ("schema", "payload")
 _NULL = b"null"
@@ -66,7 +66,8 @@ def _cut(bodies: pa.Array, likely: pa.Array) -> tuple[list[Values], pa.Array]:
         first: bytes = bodies[likely[0].as_py()].as_py()
         head = first[: first.find(_BETWEEN) + len(_BETWEEN)]
         some = bodies.take(likely)
-        mine = pc.and_(pc.starts_with(some, head), pc.ends_with(some, _END))
+        begins = pc.or_(pc.starts_with(some, head + _OBJECT), pc.equal(some, head + _NULL + _END))
+        mine = pc.and_(begins, pc.ends_with(some, _END))
         text = _object(head[len(_HEAD) : -len(_BETWEEN)])
         if text is None or not mine[0].as_py():
             uncut.append(likely[:1])
@@ -98,10 +99,13 @@ def _one_by_one(bodies: pa.Array, rows: pa.Array) -> tuple[list[Values], dict[in
         if isinstance(members, str):
             reasons[row] = members
             continue
-        schema, payload = (_text(members.get(name)) for name in _MEMBERS)
+        schema, value = None, body
+        if members.keys() <= {*_MEMBERS} and "payload" in members:
+            schema, payload = (_text(members.get(name)) for name in _MEMBERS)
+            value = None if payload is None else payload.encode()
         mine, values = groups.setdefault(schema, ([], []))
         mine.append(row)
-        values.append(None if payload is None else payload.encode())
+        values.append(value)
     made = [
         Values(schema, pa.array(mine, pa.int32()), pa.array(values, pa.binary()))
         for schema, (mine, values) in groups.items()

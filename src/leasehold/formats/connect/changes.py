@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
 from leasehold.arrow_masks import true_places
 from leasehold.body_format import DELETED
@@ -31,6 +32,7 @@ _NO_ROW = {
 }
 _OP, _AFTER, _BEFORE, _SOURCE = "op", "after", "before", "source"
 _AROUND, _OF_SOURCE = "__", "__source_"
+_TAKEN = {f"{_AROUND}{name}" for name in (_AFTER, _BEFORE, _SOURCE)}
 _NO_OPERATION = "the body is no change of a row as Debezium writes it: it has no op"
 _NO_KEY = "the delete does not say of which row: the table's REPLICA IDENTITY has to have its key"
 
@@ -58,6 +60,9 @@ class ChangeReader:
         beside = [pa.field(_OP, pa.string())]
         of_source = []
         for one in self._around:
+            if one.name in _TAKEN or not (types.is_string(one.type) or types.is_integer(one.type)):
+                rule = "around the row there are texts and whole numbers: __op, __ts_ms, __source_lsn"
+                raise ConfigError("schema", one.name, rule, "Declare it as STRING or BIGINT, or leave it out")
             if one.name.startswith(_OF_SOURCE):
                 of_source.append(one.with_name(one.name.removeprefix(_OF_SOURCE)))
             elif one.name != _AROUND + _OP:

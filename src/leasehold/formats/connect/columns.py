@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from leasehold.formats.connect.types import BITS, OPAQUE, VARIABLE_DECIMAL, ConnectType
+from leasehold.formats.connect.types import OPAQUE, VARIABLE_DECIMAL, ConnectType
 from leasehold.formats.json_values import Convert, converter
-from leasehold.formats.misfits import Misfit, type_name
+from leasehold.formats.misfits import Misfit
 from leasehold.formats.typed.columns import micros, within
-from leasehold.formats.typed.types import WHOLE, ValueType
+from leasehold.formats.typed.types import ValueType
 from leasehold.formats.typed.values import DAYS, MICROSECONDS, taken
 
 Fields = Mapping[str, ConnectType]
@@ -60,7 +60,7 @@ def stated_columns(columns: pa.Schema, fields: Fields | None, *, plain_decimals:
 
     With `plain_decimals`, a decimal without a type is a number, or text that is one. `cut` cuts times to microseconds.
     """
-    ways = _Ways(plain_decimals, cut)
+    ways = _Ways(plain_decimals and fields is None, cut)
     if fields is None:
         untyped = [ways.untyped(one.type) for one in columns]
         return WireColumns(columns, untyped, [_quick_text(one.type) for one in columns])
@@ -106,7 +106,7 @@ def _quick(stated: ConnectType, type_: pa.DataType) -> _Quick | None:
         return lambda values: within(values, DAYS).cast(pa.int32()).cast(type_)
     if stated.logical in _FACTORS and types.is_timestamp(type_):
         return micros(_FACTORS[stated.logical], type_)
-    return None
+    return _quick_text(type_) if stated.kind == "string" else None
 
 
 def _quick_text(type_: pa.DataType) -> _Quick | None:
@@ -151,24 +151,18 @@ class _Ways:
             return _list(self.of(stated.items, type_.value_type))
         if stated.items is not None and stated.kind == "map" and types.is_map(type_):
             return _map(type_, self.of(stated.items, type_.item_type))
-        if not stated.kind:
+        if not stated.kind or types.is_nested(type_) or stated.kind in ("record", "array", "map"):
             return self.untyped(type_)
-        if types.is_nested(type_) or stated.kind in ("record", "array", "map"):
-            return type_, None
         return self._leaf(stated, type_)
 
     def _leaf(self, stated: ConnectType, type_: pa.DataType) -> _Way:
-        if stated.name == BITS and not types.is_binary(type_):
-            if types.is_string(type_):
-                return pa.binary(), lambda value: _bits(value, stated.length)
-            return pa.string(), _refused(f"is bits, which no {type_name(type_)} holds")
         if stated.kind == "bytes":
-            return pa.binary(), _scaled(stated, taken(stated, type_, cut=self._cut), type_)
-        if stated.logical:
+            return pa.binary(), _with_bytes(stated, taken(stated, type_, cut=self._cut), type_)
+        if stated.logical and not types.is_integer(type_):
             return pa.int64(), taken(stated, type_, cut=self._cut)
-        if stated.kind in WHOLE and types.is_temporal(type_):
-            return pa.string(), _refused("is a number, and its schema does not say of which unit of time")
-        return type_, None
+        if types.is_temporal(type_) and stated.kind != "string":
+            return pa.string(), _refused("is no time: its schema does not say of which unit")
+        return self.untyped(type_) if types.is_timestamp(type_) else (type_, None)
 
     def _of_variable(self, value: Mapping[str, Any], type_: pa.DataType) -> Any:
         """A decimal that has its scale beside it."""
@@ -176,21 +170,21 @@ class _Ways:
         if scale is None or raw is None or not -1_000 <= scale <= 1_000:
             raise Misfit("is a decimal without a scale or a value")
         leaf = ValueType("bytes", "decimal", scale=scale)
-        convert = _scaled(leaf, taken(leaf, type_, cut=self._cut), type_)
+        convert = _with_bytes(leaf, taken(leaf, type_, cut=self._cut), type_)
         return raw if convert is None else convert(raw)
 
 
-def _scaled(leaf: ValueType, convert: Convert | None, type_: pa.DataType) -> Convert | None:
-    """The same; a decimal without bytes is 0 and no error of Arrow's."""
+def _with_bytes(leaf: ValueType, convert: Convert | None, type_: pa.DataType) -> Convert | None:
+    """The same, which refuses a decimal without bytes."""
     if convert is None or leaf.logical != "decimal" or types.is_binary(type_):
         return convert
-    return lambda raw: convert(raw or b"\0")
 
+    def read(raw: bytes) -> Any:
+        if not raw:
+            raise Misfit("is a decimal without a digit")
+        return convert(raw)
 
-def _bits(raw: bytes, length: int) -> str:
-    """Bits as digits, the highest first; on the wire, the lowest byte is first."""
-    number = int.from_bytes(raw, "little")
-    return f"{number:0{min(max(length, 0), 8 * len(raw))}b}" if raw else ""
+    return read
 
 
 def _refused(what: str) -> Convert:

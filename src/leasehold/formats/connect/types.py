@@ -44,7 +44,10 @@ _KINDS = {
     "struct": "record",
 }
 _MOST_SCALE = 1_000
+_LONGEST = 10  # characters of a parameter that is a number
 _DEPTH = 64
+_LARGEST = 1 << 20
+"""Characters of a schema: those that were read are kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,13 +55,11 @@ class ConnectType(ValueType):
     """A type of a schema of Connect.
 
     name    what it stands for, `""` without one
-    length  of bits
     fields  of a record
     items   of an array or a map
     """
 
     name: str = ""
-    length: int = 0
     fields: Mapping[str, ConnectType] = field(default_factory=dict)
     items: ConnectType | None = None
 
@@ -69,6 +70,8 @@ OPAQUE = ConnectType("")
 
 def read_type(text: str | bytes) -> ConnectType | None:
     """The type that this JSON text states; None where it is no schema of Connect."""
+    if len(text) > _LARGEST:
+        return None
     try:
         stated = json.loads(text)
     except (ValueError, RecursionError):
@@ -87,11 +90,11 @@ def _type(stated: Any, depth: int) -> ConnectType:
     elif kind in ("array", "map"):
         made.items = _type(stated.get("items" if kind == "array" else "values"), depth + 1)
     elif name == _DECIMAL and kind == "bytes":
-        made.scale, made.logical = _parameter(stated, "scale"), "decimal"
-        if not -_MOST_SCALE <= made.scale <= _MOST_SCALE:
-            return OPAQUE
-    elif name == BITS:
-        made.length = _parameter(stated, "length")
+        scale = _parameter(stated, "scale")
+        if scale is not None and -_MOST_SCALE <= scale <= _MOST_SCALE:
+            made.scale, made.logical = scale, "decimal"
+    elif name == BITS and kind == "bytes":
+        made.precision, made.logical = _parameter(stated, "length") or 0, "bits"
     elif kind and LOGICAL.get(name, ("", ""))[0] == kind:
         made.logical = LOGICAL[name][1]
     return made
@@ -102,11 +105,15 @@ def _text(stated: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _parameter(stated: Mapping[str, Any], name: str) -> int:
+def _parameter(stated: Mapping[str, Any], name: str) -> int | None:
     """A parameter that is a number, which Connect writes as text."""
-    parameters = stated.get("parameters")
+    return number_of(stated.get("parameters"), name)
+
+
+def number_of(parameters: Any, name: str) -> int | None:
+    """A number among these parameters; None where there is none."""
     value = parameters.get(name) if isinstance(parameters, dict) else None
     try:
-        return int(value) if isinstance(value, str) and len(value) < 10 else 0
+        return int(value) if isinstance(value, str) and len(value) < _LONGEST else None
     except ValueError:
-        return 0
+        return None

@@ -31,6 +31,8 @@ _UNITS = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 def plain_text(leaf: ValueType) -> Text:
     """What gives the text of a value of a type that holds no others, as its bytes or its number: without quotes."""
     found = _LOGICAL.get(leaf.logical) or _PLAIN.get(leaf.kind)
+    if leaf.logical == "bits":
+        return lambda raw: _bits_text(raw, leaf.precision)
     if leaf.logical == "decimal":
         return lambda raw: f"{decimal_of(raw, leaf.scale):f}"
     if unit := unit_of(leaf):
@@ -132,6 +134,12 @@ def _float_text(raw: float) -> str:
     if not raw or not math.isfinite(raw):
         return _double_text(raw)
     return str(pa.scalar(raw, pa.float32()).cast(pa.string()))
+
+
+def _bits_text(raw: bytes, length: int) -> str:
+    """Digits, the highest first."""
+    digits = min(length or 8 * len(raw), 8 * len(raw))
+    return f"{int.from_bytes(raw, 'little'):0{digits}b}" if raw else ""
 
 
 def _base64(raw: bytes) -> str:

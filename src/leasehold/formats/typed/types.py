@@ -23,7 +23,8 @@ class ValueType:
     """A type.
 
     logical           its logical type as Avro calls it; `""` without one
-    precision, scale  of a decimal
+    precision, scale  of a decimal; of `bits`, which are bytes with the lowest first, `precision` is how many, 0 if that
+                      is not said
     """
 
     kind: str

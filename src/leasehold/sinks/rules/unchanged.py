@@ -18,11 +18,14 @@ An event of the batch that the table refuses counts as the one before: what it s
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -39,6 +42,8 @@ from leasehold.sinks.rules.values import as_json, dumps
 
 _MOST = 1_000
 """How many events that were set aside are looked at: of more, it counts as unknown whose they are."""
+_LONGEST = 20  # digits
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Shown = tuple[str, ...]
 """A key, each value as JSON."""
 _FULL = "give the source's table REPLICA IDENTITY FULL"
@@ -114,30 +119,64 @@ class _Gaps:
 
 
 class _Forms:
-    """The forms that a text has in columns of each type."""
+    """The forms that a text has in columns of each type: in bytes, as one entry of a map, or as the only one of a list;
+    in a list of numbers as its bytes, in one of UUIDs as the UUID that is made of it; and all these as JSON text."""
 
     def __init__(self, text: str) -> None:
-        raw = text.encode()
-        as_uuid = str(uuid.UUID(bytes=hashlib.md5(raw, usedforsecurity=False).digest(), version=3))
-        numbers = list(raw)
-        whole = [text, {text: text}, [text], [as_uuid], numbers]
-        self._texts = pa.array([text, *(json.dumps(one, separators=(",", ":")) for one in whole[1:])])
-        self._raw = raw
-        self._items: list[list[Any]] = [[text], [as_uuid], [raw], numbers]
-        self._lengths = pa.array(sorted({len(one) for one in self._items}), pa.int32())
+        self._raw = text.encode()
+        self._numbers = list(self._raw)
+        coded = base64.b64encode(self._raw).decode()
+        digest = hashlib.md5(self._raw, usedforsecurity=False).digest()
+        self._texts = {text, coded, str(uuid.UUID(bytes=digest, version=3))}
+        self._json = [{text: text}, [text], [coded], *([one] for one in self._texts), self._numbers]
+        self._begun = f"(?s)^[\\[{{].*(?:{re.escape(text)}|{re.escape(coded)}|{self._numbers[0]})"
 
     def places(self, column: pa.Array) -> list[int]:
         """Where the column has the text."""
+        if types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
         if types.is_string(column.type) or types.is_large_string(column.type):
-            return true_places(pc.is_in(column, self._texts.cast(column.type)))
-        if types.is_binary(column.type) or types.is_large_binary(column.type):
-            return true_places(pc.equal(column, pa.scalar(self._raw, column.type)))
-        if types.is_list(column.type):
-            likely = true_places(pc.is_in(pc.list_value_length(column), self._lengths))
-            if types.is_date(column.type.value_type):
-                column = column.cast(pa.list_(pa.int32()))
-            return [place for place in likely if column[place].as_py() in self._items]
+            exact = pc.is_in(column, pa.array(sorted(self._texts), column.type))
+            likely = pc.fill_null(pc.match_substring_regex(column, self._begun), False)
+            return sorted(
+                {*true_places(exact), *(at for at in true_places(likely) if self._is_json(column[at].as_py()))}
+            )
+        if types.is_nested(column.type):
+            return [place for place, value in enumerate(column.to_pylist()) if self._is_in(value)]
+        if (
+            types.is_binary(column.type)
+            or types.is_large_binary(column.type)
+            or types.is_fixed_size_binary(column.type)
+        ):
+            return true_places(pc.equal(column.cast(pa.large_binary()), pa.scalar(self._raw, pa.large_binary())))
         return []
+
+    def _is_json(self, text: str) -> bool:
+        try:
+            return json.loads(text) in self._json
+        except (ValueError, RecursionError):
+            return False
+
+    def _is_in(self, value: Any) -> bool:
+        """Whether a nested value has the text, or is the numbers of its bytes."""
+        if isinstance(value, str | bytes):
+            return value in self._texts or value == self._raw
+        if isinstance(value, dict):
+            return any(map(self._is_in, value.values()))
+        if isinstance(value, list | tuple):
+            return any(map(self._is_in, value)) or [*map(_number, value)] == self._numbers
+        return False
+
+
+def _number(value: Any) -> int | None:
+    """A number, also one that was read as text or as a date."""
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, date):
+        return value.toordinal() - _EPOCH.toordinal()
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) < _LONGEST else None
+    return value if isinstance(value, int) else None
 
 
 @dataclass(slots=True)
@@ -149,6 +188,7 @@ class _Filling:
     before: RowsBefore
     _entities: dict[Key, _Entity] = field(default_factory=dict)
     _aside: dict[Lane, list[tuple[int, _Shown | None]]] = field(default_factory=dict)
+    _looked_at: dict[Lane, int] = field(default_factory=dict)
     _shown: dict[Key, _Shown] = field(default_factory=dict)
     _reasons: dict[int, str] = field(default_factory=dict)
     _made: dict[str, dict[int, Any]] = field(default_factory=dict)
@@ -179,8 +219,7 @@ class _Filling:
 
     def _load(self, keys: Sequence[Key]) -> None:
         schema = self.batch.rows.schema
-        names = [_written(self.batch.rows, name) for name in self.spec.keys]
-        of_key = pa.schema([schema.field(name) for name in names])
+        of_key = pa.schema([schema.field(_written(self.batch.rows, name)).with_name(name) for name in self.spec.keys])
         whole = pa.schema([*of_key, *(schema.field(name) for name in sorted(self.gaps.plain))])
         there, written = self.before.read_states(whole, keys), self.before.written_by(of_key, keys)
         for key in keys:
@@ -210,9 +249,9 @@ class _Filling:
             return _ARRAY
         if entity.values is None:
             return _NO_ROW
-        aside = self._aside_of(lane)
-        since = (keys for one, keys in aside if entity.number < one < number)
-        return _DOUBTFUL if any(keys is None or keys == self._shown[key] for keys in since) else None
+        since = (keys for one, keys in self._aside_of(lane) if entity.number < one < number)
+        in_doubt = number > self._looked_at[lane] or any(keys is None or keys == self._shown[key] for keys in since)
+        return _DOUBTFUL if in_doubt else None
 
     def _aside_of(self, lane: Lane) -> list[tuple[int, _Shown | None]]:
         """The events of the partition that are set aside, each with the key that it shows; None if it shows none."""
@@ -222,11 +261,12 @@ class _Filling:
             rows = self.before.aside_between(lane, lowest, max(here), _MOST)
             again = self.batch.again or ()
             names = [folded(name) for name in self.spec.keys]
+            if "body" in map(folded, self.batch.rows.schema.names):  # which is kept in place of the row
+                names = []
             self._aside[lane] = [
                 (row.event.sequence_number, _key_in(row, names)) for row in rows if row.event not in again
             ]
-            if len(rows) == _MOST:  # and more
-                self._aside[lane].append((rows[-1].event.sequence_number + 1, None))
+            self._looked_at[lane] = rows[-1].event.sequence_number if len(rows) == _MOST else max(here)
         return self._aside[lane]
 
     def _batch(self) -> Batch:
@@ -242,7 +282,7 @@ class _Filling:
 
 def _key_in(row: RejectedRow, names: Sequence[str]) -> _Shown | None:
     """The key that a row shows that could be read, and was set aside after that; None where it cannot be told."""
-    if row.source is not None:
+    if row.source is not None or not names:
         return None
     try:
         shown = json.loads(row.body) if isinstance(row.body, str | bytes) else None

@@ -20,11 +20,10 @@ from leasehold.sinks.beside.writing import KnownKeys
 from leasehold.sinks.rules.batch import OrderValue
 from leasehold.sinks.rules.ordering import Claim, Key
 from leasehold.sinks.rules.remembered_order import OwnValue
-from leasehold.sinks.rules.table_spec import TableSpec, folded, ordered_keys
-from leasehold.sinks.rules.values import stored
+from leasehold.sinks.rules.table_spec import TableSpec, ordered_keys
 from leasehold.sinks.sqlite import own_values
 from leasehold.sinks.sqlite.inserts import Insert, insert
-from leasehold.sinks.sqlite.key_rows import key_rows
+from leasehold.sinks.sqlite.key_rows import key_rows, stored_keys
 
 
 def make(connection: sqlite3.Connection, spec: TableSpec) -> None:
@@ -86,12 +85,8 @@ def written_by(
     """Which event has written each of these keys last, by its number; `schema` has their columns."""
     if not keys:
         return {}
-    columns = {
-        folded(field.name): stored(pa.array(values, field.type))
-        for field, values in zip(schema, zip(*keys, strict=True), strict=True)
-    }
-    kept = zip(*(columns[folded(name)] for name in ordered_keys(spec)), strict=True)
-    given = dict(zip(kept, keys, strict=True))
+    places = [schema.names.index(name) for name in ordered_keys(spec)]
+    given = {tuple(one[place] for place in places): key for one, key in stored_keys(schema, keys).items()}
     return {given[key]: number for key, _, _, number, _ in _known(connection, spec, list(given))}
 
 

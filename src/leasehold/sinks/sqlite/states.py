@@ -24,7 +24,7 @@ from leasehold.sinks.rules.ordering import Key
 from leasehold.sinks.rules.table_spec import TableSpec, folded
 from leasehold.sinks.rules.values import convert
 from leasehold.sinks.sqlite.blame import ROW_ERRORS, is_the_rows, refuse_own_columns
-from leasehold.sinks.sqlite.key_rows import key_rows
+from leasehold.sinks.sqlite.key_rows import key_rows, stored_keys
 from leasehold.sinks.sqlite.shape import TableShape, exists
 
 _READ: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
@@ -39,12 +39,13 @@ def read(
     connection: sqlite3.Connection, spec: TableSpec, schema: pa.Schema, keys: Sequence[Key]
 ) -> dict[Key, dict[str, Any]]:
     """The rows of these keys, those that are there, in the columns of `schema`."""
+    given = stored_keys(pa.schema([schema.field(name) for name in spec.keys]), keys)
     columns = ", ".join(f"t.{quoted(name)}" for name in schema.names)
     match = " AND ".join(f"t.{quoted(name)} = w.column{place}" for place, name in enumerate(spec.keys, 1))
     readers = [_reader(field.type) for field in schema]
     places = [schema.names.index(name) for name in spec.keys]
     found: dict[Key, dict[str, Any]] = {}
-    for some, rows, values in key_rows(keys):
+    for some, rows, values in key_rows(list(given)):
         query = f"SELECT {columns} FROM {rows} w CROSS JOIN {quoted(spec.name)} t ON {match}"
         try:
             stored = connection.execute(query, values).fetchall()
@@ -53,12 +54,12 @@ def read(
                 raise
             if len(some) > 1:
                 for key in some:
-                    found |= read(connection, spec, schema, [key])
+                    found |= read(connection, spec, schema, [given[key]])
             else:
-                found[some[0]] = SpoiledState(f"it has a text that is no UTF-8 ({error})")
+                found[given[some[0]]] = SpoiledState(f"it has a text that is no UTF-8 ({error})")
             continue
         for row in stored:
-            found[tuple(row[place] for place in places)] = _state(schema, readers, row)
+            found[given[tuple(row[place] for place in places)]] = _state(schema, readers, row)
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from leasehold.body_format import EXACT, IDENTITY, JSON, BodyFormat
+from leasehold.body_format import EXACT, IDENTITY, JSON, PRECISE, BodyFormat
 from leasehold.config import check_seconds
 from leasehold.settings.table import ARGUMENT, ARGUMENTS, OPTION, find
 from leasehold.spark.plan.options import READS, SourceOptions, settled
@@ -29,6 +29,8 @@ class LoopSettings:
     message: str | None = None
     envelope: str | None = None
     content_encoding: str = IDENTITY
+    skipped_operations: tuple[str, ...] = ()
+    decimal_handling_mode: str = PRECISE
     timestamps: str = EXACT
     on_error: str = "stop"
     max_poison: int = 100
@@ -53,6 +55,8 @@ class LoopSettings:
             message=self.message,
             envelope=self.envelope,
             content_encoding=self.content_encoding,
+            skipped_operations=self.skipped_operations,
+            decimal_handling_mode=self.decimal_handling_mode,
             timestamps=self.timestamps,
         )
 
