@@ -22,6 +22,7 @@ from leasehold.model import EventRange
 from leasehold.sinks import Sink, open_sink
 from leasehold.sinks.rules.again import EventId
 from leasehold.sinks.rules.batch import Batch
+from leasehold.sinks.rules.fence import Watermark
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from tests.sinks.events import look as look_into
 from tests.sinks.postgres import Place
@@ -157,6 +158,22 @@ def test_no_row_is_made_of_a_value_that_is_not_known(table: OpenTable, seed: int
     assert result.again is not None
     assert result.again.rejected == len(table.aside()) == 0
     assert table.rows() == source.now
+
+
+@pytest.mark.more(but=4)
+@pytest.mark.parametrize("seed", range(6))
+def test_events_that_are_read_again_after_a_reset_leave_the_same(table: OpenTable, seed: int) -> None:
+    source = Source(Random(f"again {seed}"))
+    events = [source.event() for _ in range(100)]
+    table.sink.apply(batch(events, 0))
+    for begin in (60, 95, 30):
+        table.sink.set_watermarks("h", {"0": Watermark(begin - 1, 1)})
+        for first in range(begin, 100, 7):
+            table.sink.apply(batch(events[first : first + 7], first))
+            found = {text for row in table.rows().values() for text in row[:2]}
+            assert not found & {KEEP, KEEP.encode()}
+        assert table.rows() == source.now
+    assert not [reason for reason in table.aside().values() if "no row" not in reason]
 
 
 def test_why_a_value_is_not_known(table: OpenTable) -> None:

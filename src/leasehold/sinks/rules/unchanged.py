@@ -11,7 +11,9 @@ REPLICA IDENTITY is FULL. In bytes and in arrays the text has other forms (as De
    value as it is. Once those before it have been tried again, it can be, too.
 3. Only a text or bytes can be filled in: an event that leaves an array as it is, is set aside. So is
    each with `sequence_by`, and where other partitions' events are rejected: another may be the one before it.
-4. An event that is tried again, and is older than what has written its key, is left as it is: it is superseded.
+4. An event that is tried again, and is older than what has written its key, is left as it is: it is superseded. Where a
+   person has lowered a watermark, older events are written over later ones, and take what is there: what has changed it
+   since comes again behind them.
 
 An event of the batch that the table refuses counts as the one before: what it says of the source is right. Does no I/O.
 """
@@ -209,13 +211,17 @@ class _Filling:
         for place, lane, number in zip(sources, self.kept.lanes, self.kept.numbers, strict=True):
             if place >= rows.num_rows:
                 self._aside_of(lane).append((number, None))
-            elif (entity := self._entities.get(keys[place])) is not None and entity.number <= number:
+            elif (entity := self._entities.get(keys[place])) is not None and self._counts(entity, number):
                 if deletes and deletes[place]:
                     entity.values, entity.number = None, number
                 else:
                     mine = {name: one[place].as_py() for name, one in values.items()}
                     self._take(place, entity, keys[place], lane, number, mine)
         return self._batch()
+
+    def _counts(self, entity: _Entity, number: int) -> bool:
+        """Whether an event of this number is written, and not superseded: rule 4."""
+        return self.batch.again is None or entity.number <= number
 
     def _load(self, keys: Sequence[Key]) -> None:
         schema = self.batch.rows.schema
