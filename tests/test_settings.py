@@ -90,6 +90,7 @@ OWN_EXAMPLES = {
     "checkpoint_store": "sqlite:///s.db",
     "url": "sqlite:///t.db",
     "keep": "hub",
+    "only_columns": "id,delay",
 }
 ALL = [pytest.param(row, id=f"{row.section}.{row.name}") for row in SETTINGS]
 READ = [name for name, row in ARGUMENTS.items() if row.kind.name != "object" and name != "schema"]

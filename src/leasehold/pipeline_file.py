@@ -40,8 +40,8 @@ from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, check
 from leasehold.stores import Store
 
 _OF_TABLE = (
-    *("mode", "keys", "keep", "except_columns", "unavailable_value", "sequence_by", "spread", "schema_evolution"),
-    "on_two_partitions",
+    *("mode", "keys", "keep", "only_columns", "except_columns", "unavailable_value", "sequence_by", "spread"),
+    *("schema_evolution", "on_two_partitions"),
 )
 """Keys of `[sink]` that are fields of its `TableSpec`."""
 
@@ -259,7 +259,7 @@ def _of_changes(sink: SinkSection) -> SinkSection:
     return replace(
         sink,
         delete_when=sink.delete_when or DELETED,
-        except_columns=sink.except_columns or (DELETED,),
+        except_columns=sink.except_columns or (() if sink.only_columns else (DELETED,)),
         unavailable_value=sink.unavailable_value or UNAVAILABLE,
     )
 

@@ -102,6 +102,8 @@ class SinkSection:
 
     url: str = field(repr=False)
     table: str
+    when: str | None
+    only_columns: tuple[str, ...]
     mode: str
     keys: tuple[str, ...]
     sequence_by: str | None
@@ -134,7 +136,8 @@ class SinkSection:
 KEPT_FOR = ("rejected_retention", "memory_retention", "tombstone_retention")
 """Keys of `[sink]` that are how long something is kept, in the order of `Retention`."""
 _MINE = ("on_failure", "handler_timeout", "spread", "late", "exclusive", "related")
-_OTHERS = ("mode", "delete_when", "on_two_partitions", "keep", "except_columns", "unavailable_value", *KEPT_FOR)
+_STORED = ("keep", "only_columns", "except_columns", "unavailable_value", *KEPT_FOR)
+_OTHERS = ("when", "mode", "delete_when", "on_two_partitions", *_STORED)
 _OF_HANDLERS = dict.fromkeys(_MINE, True) | dict.fromkeys(_OTHERS, False)
 """Keys of `[sink]` that are for tables with a handler, or only for those without one."""
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from leasehold import Event
 from leasehold.cli.app import app
-from leasehold.errors import ConfigError
+from leasehold.errors import ConfigError, SchemaMismatch
 from leasehold.hubs.log import LogHub
 from leasehold.processors import projected_processor
 from leasehold_testkit.emulators.registry import RegistryServer
@@ -163,6 +163,10 @@ def test_all_columns_and_append_without_a_schema(tmp_path: Path, hub: LogHub) ->
         ({"delete_when": 'delete_when = "late > 3"'}, "sink.delete_when", "which is more than a column"),
         ({"delete_when": 'delete_when = "op"'}, "sink.delete_when", "and not a condition"),
         ({"delete_when": 'delete_when = "delay = 3"'}, "sink.delete_when", "delay is no column; these are: id, late"),
+        ({"delete_when": 'when = "op"'}, "sink.when", "and not a condition"),
+        ({"delete_when": 'when = "lat = 3"'}, "sink.when", "lat is no column; these are: id, late"),
+        ({"delete_when": 'only_columns = ["late"]'}, "sink.only_columns", "id is a key, and not among them"),
+        ({"delete_when": 'only_columns = ["id"]\nexcept_columns = ["op"]'}, "sink.except_columns", "says already"),
         ({"delete_when": 'sequence_by = "at + 1"'}, "sink.sequence_by", "which is more than a column"),
         ({"delete_when": 'sequence_by = "`amount paid`"'}, "sink.sequence_by", "a column of whole numbers, floating"),
         ({"delete_when": "sequence_by = \"op = 'u'\""}, "sink.sequence_by", "a column of whole numbers, floating"),
@@ -193,6 +197,22 @@ def test_what_takes_spark_is_refused_by_its_key(
     with pytest.raises(ConfigError, match=why) as caught:
         projected_processor(file)
     assert caught.value.field == f"{file}: {field}"
+
+
+def test_a_table_takes_its_rows_and_columns_of_a_stream(tmp_path: Path, hub: LogHub) -> None:
+    """Rows of others are left out as by the transform; what cannot be read might be anybody's, and is set aside."""
+    sent = [event(id="a", delay=1, op="u", at=1), event(id="b", op="d"), event(id="c"), event(id="a", delay=4, op="d")]
+    hub.send([Event(body) for body in [*sent, b"no row"]], partition="0")
+    account = run(write(tmp_path, delete_when='when = "op = \'u\'"\nonly_columns = ["Late", "id"]\nsequence_by = "at"'))
+    assert (account["read"], account["filtered"], account["applied"], account["rejected"]) == (5, 3, 1, 1)
+    found = contents(tmp_path)
+    assert (found["columns"], found["rows"]) == (["id", "late", "sequenceNumber"], [("a", 1.0, 0)])
+
+
+def test_a_column_that_the_table_is_to_store_and_nobody_gives_is_named(tmp_path: Path, hub: LogHub) -> None:
+    file = write(tmp_path, delete_when='only_columns = ["id", "wind"]')
+    with pytest.raises(SchemaMismatch, match="wind: only_columns names it, and no such column is to be written"):
+        projected_processor(file)
 
 
 def test_changes_of_a_database_become_its_rows(tmp_path: Path, hub: LogHub) -> None:

@@ -138,6 +138,7 @@ def test_expressions_that_do_not_fit_name_their_setting(spark: SparkSession, tmp
         (RowRules(sequence_by="nope + 1"), r"sequence_by = 'nope \+ 1': not an expression over the columns tail, n"),
         (RowRules(sequence_by="1 +"), "sequence_by = '1 \\+'"),
         (RowRules(delete_when="n"), "delete_when = 'n': not a condition"),
+        (RowRules(when="n"), "when = 'n': not a condition"),
         (RowRules(sequence_by="n > 1"), "sequence_by: gives a bool"),
         (RowRules(sequence_by="INTERVAL '1' YEAR"), "gives a interval year"),
     ):

@@ -54,12 +54,18 @@ from tests.waiting import PATIENCE, until
 pytestmark = pytest.mark.more
 
 
-@pytest.mark.parametrize("order", ["delete_when", "sequence_by", "avro", "protobuf", "debezium"])
+RULES = {
+    "sequence_by": {"delete_when": 'sequence_by = "at"'},
+    "when": {"delete_when": """when = "op = 'u'"\nonly_columns = ["ID", "late", "told", "raw"]"""},
+}
+
+
+@pytest.mark.parametrize("order", ["delete_when", "sequence_by", "when", "avro", "protobuf", "debezium"])
 def test_the_same_rows_and_rejects_whoever_reads(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr(spark, "stop", lambda: None)
-    changes = {"delete_when": 'sequence_by = "at"'} if order == "sequence_by" else {}
+    changes = RULES.get(order, {})
     made, start, make = {
         "avro": (avro_bodies, avro_start, write_avro),
         "protobuf": (protobuf_bodies, protobuf_start, write_protobuf),

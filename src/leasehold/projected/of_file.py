@@ -52,6 +52,7 @@ def source_of(file: PipelineFile) -> RowSource:
     return RowSource(
         bodies=bodies,
         sql=read.sql,
+        when=sink.when,
         sequence_by=sink.sequence_by,
         delete_when=sink.delete_when,
         deduplicate_by=file.source.deduplicate_by,

@@ -49,13 +49,14 @@ class RowSource:
 
     bodies          what reads the bodies; None: events have the columns of their source alone
     sql             the projection; None: all columns of the events
-    sequence_by, delete_when, deduplicate_by  a column each, or `column = literal`, over the rows; the last over the
-                    events
+    when, sequence_by, delete_when, deduplicate_by  a column each, or `column = literal`, over the rows; the last over
+                    the events
     deduplicate_for seconds; with `deduplicate_by`
     """
 
     bodies: BodyReader | None = None
     sql: str | None = None
+    when: str | None = None
     sequence_by: str | None = None
     delete_when: str | None = None
     deduplicate_by: str | None = None
@@ -77,7 +78,8 @@ class RowMaker:
         self.schema = self._projection.schema(events)
         """The columns of the rows."""
         self._order = _order(source.sequence_by, self.schema)
-        self._delete = _condition(source.delete_when, self.schema)
+        self._delete = _condition(source.delete_when, self.schema, "sink.delete_when")
+        self._when = _condition(source.when, self.schema, "sink.when")
         self._identity = _identity(source.deduplicate_by, events)
         self._deduplicated = source.deduplicate_by, source.deduplicate_for
 
@@ -94,6 +96,8 @@ class RowMaker:
                 rejected = events.filter(bad).select(_ASIDE).append_column("reason", read.reasons.filter(bad))
             events = wide if read.good is None else wide.filter(read.good)
         rows = self._projection.of(events)
+        if self._when is not None:
+            rows = rows.filter(self._when.of(rows))
         return Batch(
             rows,
             rejected,
@@ -162,13 +166,13 @@ def _order(text: str | None, rows: pa.Schema) -> RowValue | None:
     return value
 
 
-def _condition(text: str | None, rows: pa.Schema) -> RowValue | None:
+def _condition(text: str | None, rows: pa.Schema, setting: str) -> RowValue | None:
     if text is None:
         return None
-    value = read_value(text, rows, setting="sink.delete_when")
+    value = read_value(text, rows, setting=setting)
     type_ = rows.field(value.column).type
     if value.literal is None and not pa.types.is_boolean(type_):
-        raise ConfigError("sink.delete_when", text, f"a {type_}, and not a condition", "Compare it with a literal")
+        raise ConfigError(setting, text, f"a {type_}, and not a condition", "Compare it with a literal")
     return value
 
 

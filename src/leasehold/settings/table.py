@@ -176,6 +176,8 @@ SETTINGS = (
     # The table of a pipeline file
     _sink("url", TEXT, REQUIRED, "URL of the database of the [table](../table.md)"),
     _sink("table", TEXT, REQUIRED, "name of the table; in Postgres its schema may stand before it: `\"sales.flights\"` ([where the tables are](../table.md#where-the-tables-are))"),
+    _sink("when", TEXT, None, "a condition in SQL over the rows of the transform: only those for which it is true are this table's", shown="all rows are"),
+    _sink("only_columns", WORDS, (), "which columns of its rows the table stores; `sequence_by` and `delete_when` may be about others", shown="all of them"),
     _sink("mode", choice("upsert", "append"), "upsert", "`upsert` keeps the last event of each key, `append` every event"),
     _sink("keys", WORDS, (), "the columns that name an entity: required, but with `append`", shown="none"),
     _sink("sequence_by", TEXT, None, "an expression in SQL that says which event of a key is the later one; where it names a column, rows that are there count by it", shown="the order of the partition"),

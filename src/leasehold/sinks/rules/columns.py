@@ -32,11 +32,14 @@ def on_conflict(keys: Iterable[str], other_columns: Iterable[str]) -> str:
 def stored_fields(spec: TableSpec, schema: pa.Schema, database: str) -> list[pa.Field]:
     """The columns to store, after a check of those that need no table to be found wrong."""
     check_fence(schema, "the DataFrame")
-    kept = {folded(name) for name in spec.keep}
-    left_out = {folded(name) for name in (*FENCE_COLUMNS, *spec.except_columns)}
-    fields = [field for field in schema if folded(field.name) in kept or folded(field.name) not in left_out]
+    fields = [field for field in schema if spec.is_stored(field.name)]
     there = {folded(field.name) for field in fields}
-    wrong = [(name, "is a key, and no such column is to be written") for name in spec.keys if folded(name) not in there]
+    asked = {**dict.fromkeys(spec.only_columns, "only_columns names it"), **dict.fromkeys(spec.keys, "is a key")}
+    wrong = [
+        (name, f"{why}, and no such column is to be written")
+        for name, why in asked.items()
+        if folded(name) not in there
+    ]
     wrong += [(each.name, _unstorable(each.type, database)) for each in fields if kind_of(each.type) is None]
     if not fields:
         wrong.append(("(all)", f"there is nothing to store besides {', '.join(FENCE_COLUMNS)}: select more columns"))

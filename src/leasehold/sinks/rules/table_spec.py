@@ -55,6 +55,7 @@ class TableSpec:
     mode            `upsert` keeps the last event of each key, `append` every event
     keys            the columns that name an entity (`upsert` only, and then at least one)
     keep            which of the fence's columns are stored as well
+    only_columns    the columns of rows that are stored. Default: all
     except_columns  columns of rows that are not stored: those that `sequence_by` or `delete_when` alone is about
     unavailable_value  a text that stands in a column for the value that is there: an event that leaves a value as it is
                     has it, as changes of Debezium do (`unchanged`). Default: each text is itself
@@ -74,6 +75,7 @@ class TableSpec:
     mode: str = "upsert"
     keys: Sequence[str] = ()
     keep: Sequence[str] = ()
+    only_columns: Sequence[str] = ()
     except_columns: Sequence[str] = ()
     unavailable_value: str | None = None
     sequence_by: str | None = None
@@ -102,7 +104,8 @@ class TableSpec:
                 "schema_evolution", self.schema_evolution, f"{ADD!r}, or nothing", "Without it a new column is refused"
             )
         self._check_strangers()
-        for setting, names in (("keys", self.keys), ("keep", self.keep), ("except_columns", self.except_columns)):
+        for setting in ("keys", "keep", "only_columns", "except_columns"):
+            names = getattr(self, setting)
             if isinstance(names, str):
                 raise ConfigError(setting, names, "a list of column names", f"Write {setting}=({names!r},)")
             for name in names:
@@ -159,8 +162,14 @@ class TableSpec:
         if self.unavailable_value is not None and (not self.keys or self.handled):
             rule = "it stands for what the row had before the event, in a table with keys that no handler fills"
             raise ConfigError("unavailable_value", self.unavailable_value, rule, "Leave it out")
+        if self.only_columns and self.except_columns:
+            rule = "only_columns says already what is stored"
+            raise ConfigError("except_columns", self.except_columns, rule, "Give one of them")
         if dropped := [name for name in self.keys if folded(name) in map(folded, self.except_columns)]:
             raise ConfigError("except_columns", self.except_columns, f"{dropped[0]} is a key", "Store it")
+        if self.only_columns and (dropped := [name for name in self.keys if not self.is_stored(name)]):
+            rule = f"{dropped[0]} is a key, and not among them"
+            raise ConfigError("only_columns", self.only_columns, rule, f"Add {dropped[0]!r}")
         fence = {folded(name) for name in FENCE_COLUMNS}
         kept = {folded(name) for name in self.keep}
         if strangers := [name for name in self.keep if folded(name) not in fence]:
@@ -177,6 +186,15 @@ class TableSpec:
                 f"{dropped[0]} is not stored unless asked for",
                 f'Add keep=("{dropped[0]}",)',
             )
+
+    def is_stored(self, column: str) -> bool:
+        """Whether the table stores this column of its rows."""
+        name = folded(column)
+        if name in map(folded, FENCE_COLUMNS):
+            return name in map(folded, self.keep)
+        if self.only_columns:
+            return name in map(folded, self.only_columns)
+        return name not in map(folded, self.except_columns)
 
     @property
     def called(self) -> TableName:

@@ -105,11 +105,11 @@ class _Gaps:
     @staticmethod
     def of(rows: pa.Table, spec: TableSpec) -> _Gaps:
         forms = _Forms(spec.unavailable_value or "")
-        apart = {folded(name) for name in (*FENCE_COLUMNS, *spec.except_columns, *spec.keys)}
+        apart = {folded(name) for name in (*FENCE_COLUMNS, *spec.keys)}
         columns: dict[int, list[str]] = {}
         plain = set()
         for name in rows.schema.names:
-            if folded(name) in apart:
+            if folded(name) in apart or not spec.is_stored(name):
                 continue
             column = rows[name].combine_chunks() if rows[name].num_chunks != 1 else rows[name].chunk(0)
             if places := forms.places(column):

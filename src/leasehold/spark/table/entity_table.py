@@ -99,6 +99,7 @@ class EntityTable:
             mode=mode,
             keys=keys or (),
             keep=writing.keep,
+            only_columns=writing.only_columns,
             except_columns=writing.except_columns,
             unavailable_value=writing.unavailable_value,
             sequence_by=rules.sequence_by,

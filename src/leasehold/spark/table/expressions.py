@@ -1,7 +1,8 @@
 """What is evaluated of the rows that an entity table is given: its expressions, as columns, and the types it can hold.
 
-Owns the way of `sequence_by`, `delete_when` and `reject_by` from text to values, and the parting of good rows and
-rejected ones. Refuses columns that Arrow would not convert, or would pass on in a disguise. Evaluates nothing itself.
+Owns the way of `when`, `sequence_by`, `delete_when` and `reject_by` from text to values, and the parting of rows: the
+table's and others, good and rejected ones. Refuses columns that Arrow would not convert, or would pass on in a
+disguise. Evaluates nothing itself.
 """
 
 from __future__ import annotations
@@ -43,9 +44,12 @@ class Prepared:
 def batch_of(table: pa.Table, added: Sequence[str], rules: RowRules) -> Batch:
     """Rows of a prepared DataFrame, with the values of `added`. Raises `ConfigError` for those of a wrong type."""
     width = table.num_columns - len(added)
+    for setting in ("when", "delete_when"):
+        if setting in added and not pa.types.is_boolean(table.column(width + added.index(setting)).type):
+            raise ConfigError(setting, getattr(rules, setting), "not a condition", "It has to be true or false")
+    if "when" in added:
+        table = table.filter(table.column(width + added.index("when")))
     extra = {setting: table.column(width + place) for place, setting in enumerate(added)}
-    if "delete_when" in extra and not pa.types.is_boolean(extra["delete_when"].type):
-        raise ConfigError("delete_when", rules.delete_when, "not a condition", "It has to be true or false")
     reject_by = folded(rules.reject_by or "")
     rows = table.select([place for place in range(width) if folded(table.schema.names[place]) != reject_by])
     batch = Batch(rows, None, extra.get("sequence_by"), extra.get("delete_when"))

@@ -28,6 +28,7 @@ def table_of(file: PipelineFile) -> EntityTable:
             mode=sink.mode,
             consumer_group=source.consumer_group,
             rules=RowRules(
+                when=sink.when,
                 sequence_by=sink.sequence_by,
                 delete_when=sink.delete_when,
                 on_two_partitions=sink.on_two_partitions,
@@ -36,6 +37,7 @@ def table_of(file: PipelineFile) -> EntityTable:
             ),
             writing=Writing(
                 keep=sink.keep,
+                only_columns=sink.only_columns,
                 except_columns=sink.except_columns,
                 unavailable_value=sink.unavailable_value,
                 schema_evolution=sink.schema_evolution,

@@ -18,11 +18,16 @@ from leasehold.stores.base import OwnershipStore
 
 __all__ = ["OwnershipRecords", "RowRules", "Writing"]
 
+_OF_KEYS = ("sequence_by", "delete_when")
+"""Rules for a table with keys."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRules:
-    """What becomes of a row: which one of a key counts, which is a delete, is rejected, or is there already.
+    """What becomes of a row: whether it is the table's, counts as the last of its key, deletes, is rejected or dropped.
 
+    when             a Spark SQL condition: rows for which it is not true are none of the table's, as if the transform
+                     had left them out. Default: all rows are the table's
     sequence_by      a Spark SQL expression: of two events of a key the one with the higher value counts. Needed where
                      events of one key come from several partitions. Where it names a column, rows that were there
                      count by what they have in it. The table remembers `sequence_by`: another one, or a
@@ -41,9 +46,10 @@ class RowRules:
                      `sequence_by` compares them: "stop" raises `KeyFromTwoPartitions`, "reject" sets it aside.
                      Default: "stop"
 
-    The first two are for a table with keys. Raises `ConfigError`.
+    `sequence_by` and `delete_when` are for a table with keys. Raises `ConfigError`.
     """
 
+    when: str | None = None
     sequence_by: str | None = None
     delete_when: str | None = None
     reject_by: str | None = None
@@ -60,7 +66,7 @@ class RowRules:
 
     def expressions(self) -> dict[str, str]:
         """What is evaluated of each row, by the names of the settings; without those that are not given."""
-        given = {"sequence_by": self.sequence_by, "delete_when": self.delete_when, "reject_by": self.reject_by}
+        given = {name: getattr(self, name) for name in ("when", *_OF_KEYS, "reject_by")}
         return {name: expression for name, expression in given.items() if expression is not None}
 
     def window(self) -> float | None:
@@ -71,7 +77,7 @@ class RowRules:
     def check_mode(self, mode: str) -> None:
         """Refuse, by setting name, expressions that a table of this mode does not use. Raises `ConfigError`."""
         for name, expression in self.expressions().items():
-            if mode == "append" and name != "reject_by":
+            if mode == "append" and name in _OF_KEYS:
                 raise ConfigError(
                     name,
                     expression,
@@ -85,6 +91,7 @@ class Writing:
     """How rows are written: which columns, and how long a writer waits.
 
     keep               which of hub, partition, sequenceNumber and ownerLevel are stored as well. Default: none
+    only_columns       the columns of the DataFrame that are stored. Default: all
     except_columns     columns of the DataFrame that are not stored: those that only `delete_when` or `sequence_by` is
                        about. Default: none
     unavailable_value  a text that stands in a column for the value that the row has: docs/reference/formats.md, on
@@ -97,6 +104,7 @@ class Writing:
     """
 
     keep: Sequence[str] = ()
+    only_columns: Sequence[str] = ()
     except_columns: Sequence[str] = ()
     unavailable_value: str | None = None
     schema_evolution: str | None = None
