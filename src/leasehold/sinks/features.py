@@ -1,4 +1,4 @@
-"""What a sink may do beside `Sink`: the four features that there are, and the one way to ask a sink for one.
+"""What a sink may do beside `Sink`: the five features that there are, and the one way to ask a sink for one.
 
 Owns the list. A sink says in `features` what it has, and nobody looks at the names of its methods: a method that is
 called like one of ours may be a sink's own. `offered` gives the sink typed as the protocol of a feature, `require`
@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from leasehold.errors import ConfigError
-from leasehold.sinks.base import Features, Sink, SinkFeature
+from leasehold.sinks.base import Features, LevelOf, Sink, SinkFeature
 from leasehold.sinks.beside.forgetting import AT_A_TIME
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from leasehold.sinks.beside.parking.contract import ParkedRow
     from leasehold.sinks.beside.related import RelatedTable
     from leasehold.sinks.beside.skipping.contract import Noted
-    from leasehold.sinks.rules.batch import KnownEntity
+    from leasehold.sinks.rules.batch import Batch, KnownEntity
     from leasehold.sinks.rules.fence import Lane
     from leasehold.sinks.rules.messages import MessageName
     from leasehold.sinks.rules.ordering import Key
     from leasehold.sinks.rules.parking import ParkedEvent
     from leasehold.sinks.rules.skipping import SkipNote
+    from leasehold.sinks.rules.table_spec import BatchResult
     from leasehold.sinks.set_aside import EventId, Selection
 
 __all__ = [
@@ -43,7 +44,9 @@ __all__ = [
     "EVOLUTION",
     "RELATED",
     "STATES",
+    "TOGETHER",
     "Features",
+    "FillsTogether",
     "KeepsNotes",
     "KeepsStates",
     "RelatesTables",
@@ -223,6 +226,18 @@ class RelatesTables(Protocol):
         ...
 
 
+class FillsTogether(Protocol):
+    """For TOGETHER: fill several tables of one database and schema in one transaction (`table_set`)."""
+
+    def apply_together(self, batches: Sequence[tuple[Any, Batch]], level_of: LevelOf | None = None) -> BatchResult:
+        """Apply to each of these sinks its batch as `apply` does: all of them, or nothing. This sink is the first.
+
+        The sinks are of this one's class, and filled in the order that they are given in: the same for all who fill
+        some of them. The batches have read the same ranges. Returns the sum, with the result of each.
+        """
+        ...
+
+
 BOOKKEEPING: SinkFeature[KeepsNotes] = SinkFeature(
     "BOOKKEEPING",
     "leaves out events that are noted or were sent twice, forgets entities, clears what is old",
@@ -233,8 +248,9 @@ STATES: SinkFeature[KeepsStates] = SinkFeature(
     "STATES", "gives rows back as the states of entities, and keeps what waits for handlers or was emitted", KeepsStates
 )
 RELATED: SinkFeature[RelatesTables] = SinkFeature("RELATED", "writes rows of related tables", RelatesTables)
+TOGETHER: SinkFeature[FillsTogether] = SinkFeature("TOGETHER", "fills several tables in one transaction", FillsTogether)
 
-ALL: Features = frozenset({BOOKKEEPING, EVOLUTION, RELATED, STATES})
+ALL: Features = frozenset({BOOKKEEPING, EVOLUTION, RELATED, STATES, TOGETHER})
 """Every feature that there is."""
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -27,6 +27,7 @@ from leasehold.sinks.base import Compared, LevelOf, Sink, SinkFeature
 from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.door import shared, steps
 from leasehold.sinks.door.open_batch import BatchKind, OpenBatch, SinkMemory, Unjudged, Violated
+from leasehold.sinks.door.together import sum_of
 from leasehold.sinks.features import BOOKKEEPING, RELATED, STATES, require
 from leasehold.sinks.rules import fence
 from leasehold.sinks.rules.batch import NO_ROWS, Batch, arrange
@@ -69,6 +70,13 @@ class TransactionalSink(Sink, Generic[T]):
     def _transaction(self) -> AbstractContextManager[T]:
         """A transaction on the table, committed at the end of the block and rolled back if it raises."""
 
+    def _joined(self, transaction: T) -> T:
+        """For TOGETHER: the transaction of another table, of the same database and schema, as one on this table."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method _joined, which the feature TOGETHER asks for: write it, or leave "
+            "TOGETHER out of the sink's features"
+        )
+
     def _committed(self, transaction: T) -> None:
         """Whatever `transaction` has found out holds from now on: a rollback would have undone tables too."""
 
@@ -83,22 +91,31 @@ class TransactionalSink(Sink, Generic[T]):
         raises `OwnerLevelWentBack`; without `level_of` it is dropped with a warning. Raises `SchemaMismatch`,
         `KeyFromTwoPartitions`, `StaleBatch` and `EventsMissing` with nothing applied.
         """
-        kind = BatchKind.of(batch)
-        _check_kind(batch, kind)
-        arrangement = NO_ROWS if kind is BatchKind.MESSAGES else arrange(batch)
-        self._check_form(batch, kind)
-        nothing = kind is BatchKind.EVENTS and not arrangement.stretches and self._none_whole
-        if nothing and (fitted := self._fitted) is not None and fitted.equals(batch.rows.schema):
+        if batch.beside:
+            rule = "a batch for several tables goes to the set of them"
+            raise ConfigError("beside", None, rule, "Apply it to a TableSet, or each of batch.each() to its table")
+        return self._pass_door([_Work(self, batch)], level_of)
+
+    def apply_together(
+        self, batches: Sequence[tuple[TransactionalSink[T], Batch]], level_of: LevelOf | None = None
+    ) -> BatchResult:
+        """See `FillsTogether`."""
+        return self._pass_door([_Work(sink, batch) for sink, batch in batches], level_of)
+
+    def _pass_door(self, works: Sequence[_Work[T]], level_of: LevelOf | None) -> BatchResult:
+        """Take the steps of the door once for each of these, in one transaction of this sink's."""
+        if all(work.has_nothing_to_say for work in works):
             return BatchResult()  # so no writer has to be waited for
         judged: set[fence.Range] = set()
         each_row = False
+        at = works[0]
         while True:
+            results: list[BatchResult] = []
             try:
                 with self._transaction() as transaction:
-                    known = judged if level_of else None
-                    open_ = OpenBatch(self._memory, transaction, batch, arrangement, known, each_row, self._clock.wall)
-                    result = steps.run(open_)
-                self._note(transaction, open_.identity)
+                    for at in works:
+                        own = transaction if at.sink is self else at.sink._joined(transaction)
+                        results.append(at.run(own, judged if level_of else None, each_row))
             except EachRowNeeded:
                 if each_row:
                     raise
@@ -107,17 +124,15 @@ class TransactionalSink(Sink, Generic[T]):
             except Unjudged as unjudged:
                 assert level_of is not None
                 for refusal in unjudged.refusals:
-                    self._judge(refusal, level_of)
+                    at.sink._judge(refusal, level_of)
                     judged.add(refusal.range)
                 continue
             except Violated as violated:
                 return BatchResult(violations=violated.events)
-            if kind is BatchKind.EVENTS:
-                self._memory.seen.note(open_.left)  # only now: a rollback undoes them
-                self._fitted = batch.rows.schema
-                self._none_whole = batch.ranges is None
-            self._log(result, certain=level_of is not None)
-            return result
+            for work, result in zip(works, results, strict=True):
+                work.committed()
+                work.sink._log(result, certain=level_of is not None)
+            return results[0] if len(works) == 1 else sum_of([work.opened for work in works], results)
 
     def _check_form(self, batch: Batch, kind: BatchKind) -> None:
         """Refuse a batch that does not go with the table, or with what this sink says that it does."""
@@ -320,6 +335,39 @@ class TransactionalSink(Sink, Generic[T]):
         if columns := ", ".join(transaction.added):
             logger.info("table %s: the columns %s were added (schema_evolution)", self.spec.called, columns)
         self._committed(transaction)
+
+
+class _Work(Generic[T]):
+    """A batch for a table, and what its way through the door has found out. Raises what it is refused for by itself."""
+
+    def __init__(self, sink: TransactionalSink[T], batch: Batch) -> None:
+        self.sink, self.batch, self.kind = sink, batch, BatchKind.of(batch)
+        _check_kind(batch, self.kind)
+        self.arrangement = NO_ROWS if self.kind is BatchKind.MESSAGES else arrange(batch)
+        sink._check_form(batch, self.kind)
+
+    @property
+    def has_nothing_to_say(self) -> bool:
+        """Whether it has read nothing, and the table knows already that it may."""
+        nothing = self.kind is BatchKind.EVENTS and not self.arrangement.stretches and self.sink._none_whole
+        fitted = self.sink._fitted
+        return nothing and fitted is not None and fitted.equals(self.batch.rows.schema)
+
+    def run(self, transaction: T, judged: Collection[fence.Range] | None, each_row: bool) -> BatchResult:
+        """Take the steps."""
+        sink, self.transaction = self.sink, transaction
+        wall = sink._clock.wall
+        self.opened = OpenBatch(sink._memory, transaction, self.batch, self.arrangement, judged, each_row, wall)
+        return steps.run(self.opened)
+
+    def committed(self) -> None:
+        """The transaction has ended well: what was found out in it holds."""
+        sink = self.sink
+        sink._note(self.transaction, self.opened.identity)
+        if self.kind is BatchKind.EVENTS:
+            sink._memory.seen.note(self.opened.left)  # only now: a rollback undoes them
+            sink._fitted = self.batch.rows.schema
+            sink._none_whole = self.batch.ranges is None
 
 
 def _check_kind(batch: Batch, kind: BatchKind) -> None:

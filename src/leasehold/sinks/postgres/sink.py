@@ -23,8 +23,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import pyarrow as pa
@@ -45,9 +46,9 @@ from leasehold.sinks.postgres.advice import advice
 from leasehold.sinks.postgres.bookkeeping import FORMAT, LOCK, Bookkeeping
 from leasehold.sinks.postgres.catalog import check_tables
 from leasehold.sinks.postgres.session import PostgresSession, check_same, gone, timeouts_of, until_it_stays
+from leasehold.sinks.postgres.staging import StagedTables
 from leasehold.sinks.postgres.transaction import CheckedLayout, PostgresTransaction
 from leasehold.sinks.postgres.trial import write_a_row
-from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 from leasehold.sinks.transactional import TransactionalSink
 
@@ -91,13 +92,12 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         super().__init__(spec, self._connections.shown, clock)
         self._timeout = timeout
         self._checked: CheckedLayout | None = None  # replaced whole, so threads may race for it
-        self._staged: WeakKeyDictionary[Connection, object] = WeakKeyDictionary()
+        self._staged: WeakKeyDictionary[Connection, StagedTables] = WeakKeyDictionary()
         self._backends: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self._trusted: WeakSet[Connection] = WeakSet()  # those that have seen whose the shared tables are
 
-    def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
-        """Apply what is new in `batch`, in one transaction. See `TransactionalSink`."""
-        return self._again(lambda: super(PostgresSink, self).apply(batch, level_of))
+    def _pass_door(self, works: Sequence[Any], level_of: LevelOf | None) -> BatchResult:
+        return self._again(lambda: super(PostgresSink, self)._pass_door(works, level_of))
 
     def _again(self, act: Callable[[], T]) -> T:
         """Do what is one transaction, and again if the server undoes it for others' sake."""
@@ -162,13 +162,17 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
         with self._using() as session, session.connection.transaction():
             check_same(session, self._backends[session.connection], self._connections.shown)
             session.run("SET CONSTRAINTS ALL IMMEDIATE")  # or a row that breaks one would fail the batch at its end
-            transaction = PostgresTransaction(
-                session, self._checked, self._staged.get(session.connection), self._connections.shown, self._timeout
-            )
+            staged = replace(self._staged.get(session.connection, StagedTables()))  # whose change a rollback undoes
+            transaction = PostgresTransaction(session, self._checked, staged, self._connections.shown, self._timeout)
             self._make_shared(session)
             yield transaction
-        self._staged[session.connection] = transaction.staged_as
+        self._staged[session.connection] = staged
         self._trusted.add(session.connection)
+
+    def _joined(self, transaction: PostgresTransaction) -> PostgresTransaction:
+        other = transaction.session
+        session = PostgresSession(other.connection, other.names.schema, self.spec)
+        return PostgresTransaction(session, self._checked, transaction.staged, self._connections.shown, self._timeout)
 
     def _make_shared(self, session: PostgresSession, needed: Sequence[str] = names.NEEDED) -> bool:
         """Make them, or see whose they are: somebody may have made them since the connection was."""

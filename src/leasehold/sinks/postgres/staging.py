@@ -74,6 +74,13 @@ class Filled:
     keys: int
 
 
+@dataclass(slots=True)
+class StagedTables:
+    """Which temporary tables a connection has, by `Staging.signature`; the tables of one transaction share it."""
+
+    signature: tuple[str, ...] | None = None
+
+
 def meeting(place: int) -> str:
     """What the batch has for the exclusion constraint of this place: `kid`, and its elements `v0`, `v1`, …"""
     return f"pg_temp.leasehold_meeting_{place}"

@@ -36,7 +36,7 @@ from leasehold.sinks.postgres.own_values import OwnColumn, own_column
 from leasehold.sinks.postgres.related import PostgresSteps
 from leasehold.sinks.postgres.rows import BatchRows
 from leasehold.sinks.postgres.session import PostgresSession, until_it_stays
-from leasehold.sinks.postgres.staging import Filled, Staging
+from leasehold.sinks.postgres.staging import Filled, StagedTables, Staging
 from leasehold.sinks.rules.batch import Batch, Kept
 from leasehold.sinks.rules.duplicates import Memory
 from leasehold.sinks.rules.fence import Lane
@@ -62,13 +62,13 @@ class CheckedLayout:
 
 
 class PostgresTransaction(ChangesBeside):
-    """One transaction of `session`. `staged_as` says which temporary tables its connection has.
+    """One transaction of `session`. `staged` says which temporary tables its connection has.
 
     `patience` are the seconds for which a merge is tried again that the server undoes.
     """
 
     def __init__(
-        self, session: PostgresSession, checked: CheckedLayout | None, staged_as: object, shown: str, patience: float
+        self, session: PostgresSession, checked: CheckedLayout | None, staged: StagedTables, shown: str, patience: float
     ) -> None:
         self._session = session
         self._shown = shown
@@ -76,7 +76,7 @@ class PostgresTransaction(ChangesBeside):
         self._steps = PostgresSteps(session, shown)
         self.bookkeeping = Bookkeeping(session)
         self.checked = checked
-        self.staged_as = staged_as
+        self.staged = staged
 
     def claim(self) -> str:
         return record.claim(self._session, FORMAT)
@@ -210,9 +210,9 @@ class PostgresTransaction(ChangesBeside):
     def _ready_staging(self, layout: Layout) -> None:
         """Make the temporary tables, or empty those that are there, and let the server sort in memory."""
         staging = Staging(self._session, layout)
-        if self.staged_as != staging.signature:
+        if self.staged.signature != staging.signature:
             staging.make()
-            self.staged_as = staging.signature
+            self.staged.signature = staging.signature
         else:
             staging.empty()
         staging.sort_in_memory()

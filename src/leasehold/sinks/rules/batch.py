@@ -113,6 +113,8 @@ class Batch:
     them, in the order of the transform, and in `rejected` those that could not be read or computed.
     `unwritable` are rows that are set aside, by their places, and why (`unchanged`).
     With `messages` it has no rows: see `of_messages`.
+    `beside` is what the same events give further tables, which are filled in the same transaction (`table_set`): each
+    has rows, `sequence_by` and `delete`; all else is this batch's.
     """
 
     rows: pa.Table
@@ -131,6 +133,13 @@ class Batch:
     again: Collection[EventId] | None = None
     unwritable: Mapping[int, str] = field(default_factory=dict)
     messages: MessageStep | None = None
+    beside: tuple[Batch, ...] = ()
+
+    def each(self) -> list[Batch]:
+        """The batches of all tables that this one is for, each with what all of them share."""
+        own = replace(self, beside=())
+        rows = ((one.rows, one.sequence_by, one.delete) for one in self.beside)
+        return [own, *(replace(own, rows=it, sequence_by=by, delete=delete) for it, by, delete in rows)]
 
     @staticmethod
     def of_messages(step: MessageStep) -> Batch:

@@ -295,6 +295,8 @@ class BatchResult(Counts):
     seconds         how long parts of the transaction took: `stage` (rows brought into the database's form, and in
                     Postgres into a temporary table) and `merge` (written); locks, watermarks and the commit are in
                     neither
+    of_tables       of a batch for several tables, the result of each by its name; this one is their sum. An event is
+                    `used` where a row of any of them was made of it
     """
 
     refused_ranges: tuple[RefusedRange, ...] = ()
@@ -304,6 +306,7 @@ class BatchResult(Counts):
     again: RetryResult | None = None
     messages: tuple[MessageOutcome, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
+    of_tables: Mapping[str, BatchResult] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counts:

@@ -154,6 +154,10 @@ class SqliteSink(TransactionalSink["SqliteTransaction"], BesideSink):
         with self._explained(), self._file.writing() as connection, self._inner():
             yield SqliteTransaction(connection, self.spec, self._checked.get(connection))
 
+    def _joined(self, transaction: SqliteTransaction) -> SqliteTransaction:
+        connection = transaction.connection
+        return SqliteTransaction(connection, self.spec, self._checked.get(connection))
+
     def _committed(self, transaction: SqliteTransaction) -> None:
         if transaction.checked is not None:
             self._checked[transaction.connection] = transaction.checked

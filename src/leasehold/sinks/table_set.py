@@ -1,0 +1,158 @@
+"""Several tables that one pipeline fills in one transaction, each with its part of the same events.
+
+Owns what a batch for several tables is (`Batch.beside`), in which order they are filled, and what is said of all of
+them: how far they have come, how much they hold. Each table keeps its own watermarks, rejected events and memory, and
+passes the door by itself (`sinks.door.steps`), so all that holds of one table holds of each. The one transaction adds
+that they are as one: whoever reads them sees all of an event's rows or none.
+
+Promises that a table which was left out for a while, and is filled again, loses nothing in silence: its own watermark
+says what it has, and a batch that begins above it is refused. A table that is new begins where the others are;
+`newcomers` names it.
+
+An event that could not be read might be any table's: each sets it aside, and tries it again by itself.
+
+Concurrency: as of one table. All who fill some of these tables do it in the order of their names, so that none waits
+for another that waits for it. Who is paused or killed inside the transaction has changed none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from leasehold.errors import ConfigError, UsageError
+from leasehold.sinks.base import Compared, LevelOf, Sink, TableContents
+from leasehold.sinks.features import BOOKKEEPING, TOGETHER, offered, require
+from leasehold.sinks.rules.fence import Watermark
+from leasehold.sinks.rules.table_spec import BatchResult, folded
+from leasehold.sinks.set_aside import RejectedRows, SetAsideCounts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from leasehold.sinks.rules.batch import Batch
+
+T = TypeVar("T")
+
+
+class TableSet(Sink):
+    """The tables of `sinks`, of one database, schema and pipeline. `spec` and identity are those of the first.
+
+    Raises `ConfigError` for a table that is named twice, and sinks that cannot fill several in one transaction.
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self.tables = tuple(sinks)
+        """The sink of each table, in the order that they were given in."""
+        self.spec = self.tables[0].spec
+        names = [folded(one.spec.name) for one in self.tables]
+        if twice := [one.spec.name for place, one in enumerate(self.tables) if folded(one.spec.name) in names[:place]]:
+            raise ConfigError("table", twice[0], "two tables of the pipeline have this name", "Name each table once")
+        self._in_order = sorted(self.tables, key=lambda one: one.spec.name)
+        self._together = require(self._in_order[0], TOGETHER, "several tables of a pipeline")
+
+    def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
+        """Apply to each table its part of `batch`, which has one for each, in one transaction. See `Sink`."""
+        if batch.ranges is None or batch.again is not None:
+            rule = "several tables are filled by batches that say which events were read"
+            raise ConfigError("ranges", None, rule, "Apply it to one of the tables")
+        parts = dict(zip(self.tables, batch.each(), strict=True))
+        return self._together.apply_together([(one, parts[one]) for one in self._in_order], level_of)
+
+    def check(self, schema: pa.Schema) -> None:
+        """See `Sink`; each table stores of the columns what it says."""
+        for one in self.tables:
+            one.check(schema)
+
+    def identity(self) -> str:
+        """See `Sink`."""
+        return self.tables[0].identity()
+
+    def recorded_identity(self) -> str | None:
+        """See `Sink`."""
+        return self.tables[0].recorded_identity()
+
+    def compare(self, schema: pa.Schema | None) -> Compared | None:
+        """See `Sink`: there are all tables, or they are not there."""
+        looks = [one.compare(schema) for one in self.tables]
+        told = [look for look in looks if look is not None]
+        added = tuple(name for look in told for name in look.added)
+        return Compared(all(one.there for one in told), added, sum(one.uncounted for one in told)) if told else None
+
+    def row_count(self) -> int:
+        """How many rows the tables have together."""
+        return sum(one.row_count() for one in self.tables)
+
+    @property
+    def rejected_rows(self) -> RejectedRows:
+        """Each table has its own. Raises `UsageError`."""
+        names = ", ".join(str(one.spec.called) for one in self.tables)
+        raise UsageError(f"the tables {names} have rejected rows of their own each: name one of the tables")
+
+    def set_aside_counts(self) -> SetAsideCounts:
+        """How much is set aside beside all tables. What belongs to handlers is beside none of them."""
+        each = [one.set_aside_counts() for one in self.tables]
+        return SetAsideCounts(rejected=sum(one.rejected for one in each), to_skip=max(one.to_skip for one in each))
+
+    def contents(self) -> TableContents:
+        """How much the tables hold together."""
+        each = [one.contents() for one in self.tables]
+        return TableContents(sum(one.rows for one in each), sum(one.rejected for one in each))
+
+    def advice(self) -> tuple[str, ...]:
+        """See `Sink`."""
+        return tuple(said for one in self.tables for said in one.advice())
+
+    def table_is_there(self) -> bool:
+        """See `Sink`; whether all of them are."""
+        return all(one.table_is_there() for one in self.tables)
+
+    def close(self) -> None:
+        """See `Sink`."""
+        for one in self.tables:
+            one.close()
+
+    # Watermarks: those of the table that is behind the others
+
+    def watermarks(self, hub: str) -> dict[str, Watermark]:
+        """How far all tables are that have read of a partition; the highest owner level of any."""
+        return _lowest(one.watermarks(hub) for one in self.tables)
+
+    def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
+        """See `Sink`."""
+        return _lowest(self._each(lambda one: one.raise_owner_levels(hub, levels)))
+
+    def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
+        """See `Sink`."""
+        self._each(lambda one: one.check_watermarks(hub, marks, is_part=is_part))
+
+    def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
+        """See `Sink`; a transaction for each table. Who stops in between runs the same reset again."""
+        self._each(lambda one: one.set_watermarks(hub, marks, anew=anew))
+
+    def newcomers(self, hub: str) -> list[str]:
+        """The tables that have read nothing of `hub`, where others have: they begin where those are."""
+        read = {str(one.spec.called): bool(one.watermarks(hub)) for one in self.tables}
+        return [name for name, has_read in read.items() if not has_read] if any(read.values()) else []
+
+    def noted(self, hub: str) -> dict[str, frozenset[int]]:
+        """By partition of `hub`, the events that are noted to be skipped at every table."""
+        notes = [offered(one, BOOKKEEPING) for one in self.tables]
+        each = [{} if one is None else one.noted(hub) for one in notes]
+        shared = set(each[0]).intersection(*each[1:])
+        both = {partition: frozenset.intersection(*(one[partition] for one in each)) for partition in shared}
+        return {partition: numbers for partition, numbers in both.items() if numbers}
+
+    def _each(self, act: Callable[[Sink], T]) -> list[T]:
+        return [act(one) for one in self._in_order]
+
+
+def _lowest(marks: Iterable[Mapping[str, Watermark]]) -> dict[str, Watermark]:
+    lowest: dict[str, Watermark] = {}
+    for of_table in marks:
+        for partition, mark in of_table.items():
+            other = lowest.setdefault(partition, mark)
+            level = max(mark.owner_level, other.owner_level)
+            lowest[partition] = replace(min(mark, other, key=lambda one: one.sequence_number), owner_level=level)
+    return lowest
