@@ -311,7 +311,11 @@ def test_a_key_has_a_field_or_is_handed_on_to_a_field() -> None:
         passed_on = {"source": of(LoopSettings, SourceOptions), "ownership": of(OwnershipSettings)}.get(section, set())
         own = of(carrier) - {"loop", "held"}
         assert own <= set(SECTIONS[section]) <= own | passed_on, section
-    assert set(SECTIONS) - {""} == set(CARRIERS) == of(PipelineFile) - {"path", "name", "spark"} | {"source"}
+    assert (
+        set(SECTIONS) - {""}
+        == set(CARRIERS)
+        == of(PipelineFile) - {"path", "name", "spark", "sinks", "at"} | {"source", "sink"}
+    )
 
 
 def defaults(place: SettingPlace, *carriers: Any) -> Iterator[tuple[SettingPlace, Setting, Field[Any]]]:

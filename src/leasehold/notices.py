@@ -276,12 +276,15 @@ class TableApplied(Measurement):
     """An entity table has applied a batch, or a handler's table a partition's part of it, in `seconds`.
 
     `counts` says what became of its events and rows. `parts` has seconds within the transaction: `stage` and `merge`.
+    Where one transaction fills several tables, `table` has the names of all, an event counts once, and `of_tables` has
+    the counts of each.
     """
 
     table: str
     counts: Counts
     seconds: float
     parts: Mapping[str, float] = field(default_factory=dict)
+    of_tables: Mapping[str, Counts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

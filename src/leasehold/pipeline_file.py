@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,12 +30,15 @@ from leasehold.pipeline_sections import (
     SinkSection,
     SourceSection,
     TransformSection,
+    name_of,
     read_document,
 )
 from leasehold.pipeline_values import Substituted, put_over
 from leasehold.settings.names import naming
+from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.forgetting import Retention
-from leasehold.sinks.rules.table_spec import TableSpec, check_deduplication
+from leasehold.sinks.rules.table_name import TableName
+from leasehold.sinks.rules.table_spec import TableSpec, check_deduplication, folded
 from leasehold.store_choice import NONE, Stores, TablePlaces, check_alone, check_places, open_stores
 from leasehold.stores import Store
 
@@ -48,17 +51,39 @@ _OF_TABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineFile:
-    """A whole pipeline file. `path` is where it was read from."""
+    """A whole pipeline file. `path` is where it was read from, `at` what messages call the section of its table."""
 
     path: Path
     name: str
     source: SourceSection
     ownership: OwnershipSection
     transform: TransformSection
-    sink: SinkSection
+    sinks: tuple[SinkSection, ...]
     outbox: OutboxSection
     metrics: MetricsSection
     spark: Mapping[str, str] = field(repr=False)
+    at: str = "sink"
+
+    @property
+    def sink(self) -> SinkSection:
+        """The section of its table; of several, of the first."""
+        return self.sinks[0]
+
+    @property
+    def tables(self) -> tuple[PipelineFile, ...]:
+        """The file for each of its tables, as if that were the only one."""
+        if len(self.sinks) == 1:
+            return (self,)
+        return tuple(replace(self, sinks=(one,), at=name_of(place)) for place, one in enumerate(self.sinks))
+
+    def table(self, name: str | None) -> PipelineFile:
+        """The file for its table of this name, as the file writes it; without a name for its only one. Raises
+        `ConfigError`, in the words of a command's option `--table`."""
+        for one in self.tables:
+            if name in (one.sink.table, None if len(self.sinks) == 1 else one.sink.table):
+                return one
+        names = ", ".join(one.table for one in self.sinks)
+        raise ConfigError("--table", name, f"the tables of {self.path} are {names}", "Name one of them")
 
     @property
     def folder(self) -> Path:
@@ -99,7 +124,7 @@ class PipelineFile:
     @property
     def sink_url(self) -> str:
         """The database of the entity table, with an absolute path."""
-        return self._absolute(self.sink.url, "sink.url", sinks.BACKENDS, "leasehold.sinks")
+        return self._absolute(self.sink.url, f"{self.at}.url", sinks.BACKENDS, "leasehold.sinks")
 
     @property
     def outbox_url(self) -> str | None:
@@ -152,9 +177,19 @@ class PipelineFile:
             key = error.field if error.field in self.ownership.stated() else "store"
             raise ConfigError(f"ownership.{key}", error.value, error.rule, error.remedy) from None
 
+    def open_tables(self, timeout: float = 10.0) -> Sink:
+        """The sink of its table, or of all of them, which one transaction fills. Raises what `open_sink` raises."""
+        opened = [sinks.open_sink(self.sink_url, one.table_spec(), timeout=timeout) for one in self.tables]
+        if len(opened) == 1:
+            return opened[0]
+        from leasehold.sinks.table_set import TableSet
+
+        with naming(f"{self.path}: sink."):
+            return TableSet(opened)
+
     def table_spec(self) -> TableSpec:
-        """The entity table and whose it is. Raises `ConfigError` that names the key of the file."""
-        with naming("sink."):
+        """The entity table and whose it is; of several, the first. Raises `ConfigError` that names the key."""
+        with naming(f"{self.at}."):
             return TableSpec(
                 name=self.sink.table,
                 pipeline=self.name,
@@ -165,7 +200,7 @@ class PipelineFile:
 
     def kept_for(self) -> Retention:
         """For how long what is beside the table is kept. Raises `ConfigError`."""
-        with naming("sink."):
+        with naming(f"{self.at}."):
             return Retention(*((it := getattr(self.sink, name)) and parse_duration(it, name) for name in KEPT_FOR))
 
     def session(self) -> tuple[str, dict[str, str], str]:
@@ -231,25 +266,55 @@ def _checked(path: Path, document: dict[str, Any], over: Mapping[str, str]) -> P
         )
     read = PipelineFile(path=path, **values)
     if read.transform.format == DEBEZIUM:
-        read = replace(read, sink=_of_changes(read.sink))
+        read = replace(read, sinks=tuple(map(_of_changes, read.sinks)))
     with naming("ownership."):
         check_alone({"hub": read.source.hub, **read.ownership.stated()})
     with naming("source."):
         check_deduplication(read.source.deduplicate_by, read.deduplicate_for)
     if read.outbox_url is not None and read.sink.handler is None:
         raise ConfigError("outbox.hub", None, "events are sent that a handler emits", "Name a handler, or leave it out")
-    if read.sink.unavailable_value is not None and read.sink.rejected_retention is not None:
-        rule = "the rejected events say which values of a row are in doubt, as long as they are there"
-        raise ConfigError("sink.rejected_retention", read.sink.rejected_retention, rule, "Leave it out")
     if read.sink.handler is not None:
         with naming("transform."):
             check_for_handlers(read.body_format)
-    read.kept_for()
+    for table in read.tables:
+        _check_table(table)
+    _check_together(read.tables)
     read.ownership.settings()
     Positions.parse(read.source.starting_position, "source.starting_position")
-    _ = read.body_format, read.hub_url, read.ownership_url, read.checkpoint_url, read.sink_url, read.table_spec()
+    _ = read.body_format, read.hub_url, read.ownership_url, read.checkpoint_url
     read.check_promises()
     return read
+
+
+def _check_table(file: PipelineFile) -> None:
+    """Refuse what one table cannot be, as far as the file tells."""
+    sink = file.sink
+    if sink.unavailable_value is not None and sink.rejected_retention is not None:
+        rule = "the rejected events say which values of a row are in doubt, as long as they are there"
+        raise ConfigError(f"{file.at}.rejected_retention", sink.rejected_retention, rule, "Leave it out")
+    file.kept_for()
+    _ = file.sink_url, file.table_spec()
+
+
+def _check_together(tables: Sequence[PipelineFile]) -> None:
+    """Refuse what several tables cannot be together. Raises `ConfigError`."""
+    first = tables[0].sink
+    named = list[str]()
+    for table in tables if len(tables) > 1 else ():
+        sink, at = table.sink, table.at
+        if sink.handler is not None:
+            rule = "a handler fills one table, and writes to others by what it returns"
+            raise ConfigError(f"{at}.handler", sink.handler, rule, "Name the others as related, or use one [sink]")
+        if folded(sink.table) in named:
+            raise ConfigError(f"{at}.table", sink.table, "it is named before", "Name each table once")
+        named.append(folded(sink.table))
+        if sink.url != first.url:
+            rule = "the tables of a pipeline are filled in one transaction, and have one database"
+            raise ConfigError(f"{at}.url", None, rule, "Leave it out: it is that of the first table")
+        schema, theirs = (TableName.parse(each.table).schema for each in (first, sink))
+        if schema != theirs:
+            rule = f"the tables of a pipeline are in one schema, and {first.table} is in {schema or 'the first one'}"
+            raise ConfigError(f"{at}.table", sink.table, rule, "Name the tables in one way")
 
 
 def _of_changes(sink: SinkSection) -> SinkSection:

@@ -98,7 +98,7 @@ class TransformSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSection:
-    """`[sink]`: the entity table."""
+    """`[sink]`: the entity table; or `[[sink]]`: one of several."""
 
     url: str = field(repr=False)
     table: str
@@ -163,14 +163,29 @@ def read_document(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     """The fields of a `PipelineFile`, and what is wrong with the document, by its keys."""
     faults: dict[str, str] = {}
     top = _values({key: value for key, value in document.items() if key not in (*_CARRIERS, "spark")}, "", faults)
-    sections = {name: _carried(name, document, faults) for name in _CARRIERS}
+    sections = {name: _carried(name, document.get(name), faults) for name in _CARRIERS if name != "sink"}
+    sections["sinks"] = _sinks(document.get("sink"), faults)
     return {**top, **sections, "spark": _spark(document.get("spark", {}), faults)}, faults
 
 
-def _values(stated: Mapping[str, Any], section: str, faults: dict[str, str]) -> dict[str, Any]:
+def _sinks(stated: Any, faults: dict[str, str]) -> tuple[SinkSection, ...]:
+    """`[sink]`, or each `[[sink]]`: the URL is that of the first where one states none."""
+    if not isinstance(stated, list):
+        return (_carried("sink", stated, faults),)
+    shared = {"url": stated[0]["url"]} if stated and isinstance(stated[0], dict) and "url" in stated[0] else {}
+    whole = [{**shared, **one} if isinstance(one, dict) else one for one in stated]
+    return tuple(_carried("sink", one, faults, at=name_of(place)) for place, one in enumerate(whole))
+
+
+def name_of(place: int) -> str:
+    """What messages call the `[[sink]]` at this place: the first is `sink[1]`."""
+    return f"sink[{place + 1}]"
+
+
+def _values(stated: Mapping[str, Any], section: str, faults: dict[str, str], at: str = "") -> dict[str, Any]:
     """The values of a section as its keys' kinds take them; what is wrong goes to `faults`, by the whole key."""
     rows, values = SECTIONS[section], {}
-    whole = f"{section}.{{}}".format if section else str
+    whole = f"{at or section}.{{}}".format if section else str
     for name, row in rows.items():
         if name in stated:
             try:
@@ -185,14 +200,15 @@ def _values(stated: Mapping[str, Any], section: str, faults: dict[str, str]) -> 
     return values
 
 
-def _carried(section: str, document: Mapping[str, Any], faults: dict[str, str]) -> Any:
-    """A section as its class; None where something is wrong, which goes to `faults`."""
-    stated = document.get(section, {} if section in _OPTIONAL else None)
+def _carried(section: str, stated: Any, faults: dict[str, str], at: str = "") -> Any:
+    """A section as its class; None where something is wrong, which goes to `faults`. `at` is what it is called."""
+    if stated is None and section in _OPTIONAL:
+        stated = {}
     if not isinstance(stated, dict):
-        faults[section] = "is missing" if stated is None else _no_section(section, stated)
+        faults[at or section] = "is missing" if stated is None else _no_section(section, stated)
         return None
     before = len(faults)
-    values = _values(stated, section, faults)
+    values = _values(stated, section, faults, at)
     if len(faults) > before:
         return None
     if section == "metrics" and "listen" in values:
@@ -206,7 +222,7 @@ def _carried(section: str, document: Mapping[str, Any], faults: dict[str, str]) 
             **({_REST[section]: rest} if section in _REST else {}),
         )
     except ValueError as error:
-        faults[section] = str(error)
+        faults[at or section] = str(error)
         return None
 
 

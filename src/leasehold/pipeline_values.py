@@ -87,20 +87,30 @@ class Substituted:
 def put_over(stated: Document, settings: Mapping[str, str]) -> Document:
     """The document with `settings`, texts by dotted keys, in place of its own values. Raises `ConfigError`.
 
-    A text becomes a value of its key's kind. `[spark]` takes any key, dots included: `spark.spark.ui.enabled`.
+    A text becomes a value of its key's kind. `[spark]` takes any key, dots included: `spark.spark.ui.enabled`. A key of
+    `sink` goes to each `[[sink]]`.
     """
-    document = {key: dict(value) if isinstance(value, dict) else value for key, value in stated.items()}
+    document = {key: _copied(value) for key, value in stated.items()}
     for key, text in settings.items():
         section, dot, name = key.partition(".")
         if not dot:
             document[key] = text
             continue
         place = document.setdefault(section, {})
-        if not isinstance(place, dict):
+        places = place if isinstance(place, list) else [place]
+        if not all(isinstance(one, dict) for one in places):
             raise ConfigError(f"--set {key}", None, f"{section} is no section", "Name a key of the pipeline file")
         row = SECTIONS.get(section, {}).get(name)
-        place[name] = text if row is None else row.kind.set(text)
+        for one in places:
+            one[name] = text if row is None else row.kind.set(text)
     return document
+
+
+def _copied(value: Any) -> Any:
+    """The value, of which sections and lists of them may be changed."""
+    if isinstance(value, list):
+        return [_copied(one) for one in value]
+    return dict(value) if isinstance(value, dict) else value
 
 
 def parse_settings(stated: tuple[str, ...]) -> dict[str, str]:

@@ -202,19 +202,24 @@ def test_a_table_that_was_left_out_for_a_while_loses_nothing_in_silence(database
         **answer({n: events[n] for n in range(20)}),
         "late": answer({n: events[n] for n in range(10)})["late"],
     }
+    tables.confirm_watermarks("h", {"0": 1})
     tables.apply(batch(events, 10, 30))
     assert database.held() == answer(events)
 
 
-def test_a_table_that_is_new_begins_where_the_others_are_and_is_named(database: OpenSet, tables: TableSet) -> None:
+def test_a_table_that_is_new_begins_where_the_others_are_and_is_named(
+    database: OpenSet, tables: TableSet, caplog: pytest.LogCaptureFixture
+) -> None:
     events = dict(enumerate(changes(Random(2), 20)))
     with closing(TableSet(database.open(*SPECS[:2]))) as fewer:
         fewer.apply(batch(events, 0, 10, specs=SPECS[:2]))
-        assert fewer.newcomers("h") == []
-    assert tables.newcomers("h") == ["late"]
-    assert tables.watermarks("h")["0"].sequence_number == 9
+        assert fewer.watermarks("h")["0"].sequence_number == 9
+    assert not caplog.messages
+    for _ in range(2):
+        assert tables.watermarks("h")["0"].sequence_number == 9
+    [said] = caplog.messages
+    assert "table late is new beside tables that have read of the hub" in said
     tables.apply(batch(events, 10, 20))
-    assert tables.newcomers("h") == []
     assert database.held() == {**answer(events), "late": answer({n: events[n] for n in range(10, 20)})["late"]}
 
 
@@ -265,10 +270,10 @@ def test_who_names_the_tables_in_another_order_waits_for_nobody_who_waits(databa
             failed.append(error)
 
     threads = [threading.Thread(target=fill, args=(name,)) for name in "01"]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(PATIENCE)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
     assert not failed
     highest: dict[int, int] = {}
     for events in everywhere.values():

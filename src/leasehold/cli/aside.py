@@ -74,6 +74,7 @@ class Request:
     target: str
     settings: tuple[str, ...]
     kind: str | None = None
+    table: str | None = None
     events: tuple[str, ...] = ()
     reason_has: str | None = None
     hub: str | None = None
@@ -102,7 +103,7 @@ class Request:
         from leasehold.operations.aside.opening import opened
         from leasehold.pipeline_values import parse_settings
 
-        return opened(self.target, self.kind, parse_settings(self.settings), _transform, close)
+        return opened(self.target, self.kind, parse_settings(self.settings), _transform, close, self.table)
 
     def one(self, close: ExitStack) -> Aside:
         """The only kind that is asked for. Raises `ConfigError`, too."""
@@ -296,6 +297,7 @@ AT_MOST = click.IntRange(min=1, max=2**31 - 1)
 LIMIT = click.option(
     "--limit", type=AT_MOST, default=20, show_default=True, help="How many entries and reasons to show."
 )
+TABLE = click.option("--table", metavar="NAME", help="Those of this table, where the pipeline fills several.")
 KIND = click.option("--kind", type=click.Choice(KINDS), help="Which kind of what is set aside.")
 BECAUSE = click.option("--because", metavar="TEXT", default="", help="Why: kept with the note of what was dropped.")
 ACTIONS: Mapping[str, tuple[Callable[..., None], Iterable[Callable[[Any], Any]]]] = {
@@ -317,7 +319,8 @@ def _command(name: str, action: str, kind: str | None) -> click.Command:
 
     metavar = "QUEUE_URL" if kind == "dead-letters" else "PIPELINE.toml" if kind else "PIPELINE.toml|QUEUE_URL"
     decorated: Any = called
-    all_options = click.argument("target", metavar=metavar), *(() if kind else (KIND,)), *CHOOSING, *options
+    ours = (*(() if kind else (KIND,)), *(() if kind == "dead-letters" else (TABLE,)))
+    all_options = click.argument("target", metavar=metavar), *ours, *CHOOSING, *options
     for option in (output_option, set_option, *reversed(all_options)):
         decorated = option(decorated)
     help = f"{run.__doc__}\n\n{RETRY}" if action == "retry" else run.__doc__

@@ -213,7 +213,6 @@ def _table_from_here(
     `failing` are the URLs at which no store can be asked.
     """
     from leasehold.operations.checking import DRIVER, Finding, asked, look_at_sql, not_looked_at
-    from leasehold.sinks import open_sink
     from leasehold.stores import open_store
     from leasehold.stores.base import CheckpointStore, TellsWhetherMade
     from leasehold.stores.stand_ins import NoCheckpoints
@@ -221,13 +220,13 @@ def _table_from_here(
     url, found = pipeline.sink_url, list[Finding]()
 
     def table() -> Sink:
-        return open_sink(url, pipeline.table_spec(), timeout=timeout)
+        return pipeline.open_tables(timeout)
 
     def writing() -> Iterator[Finding]:
         sink = table()  # names what has to be installed, before anything else needs it
         from leasehold.operations.checking_table import look_at_writing
 
-        yield from look_at_writing(sink)
+        yield from dict.fromkeys(said for one in sink.tables for said in look_at_writing(one))
 
     def columns() -> Iterator[Finding]:
         from leasehold.operations.checking_table import look_at_columns
@@ -237,7 +236,8 @@ def _table_from_here(
         with suppress(ConfigError):  # the line of the handler says what is wrong with its state
             known = known_columns(pipeline)
         if known is not None:
-            yield from look_at_columns(table(), known, pipeline)
+            for one in table().tables:
+                yield from look_at_columns(one, known, pipeline)
 
     def places() -> Iterator[Finding]:
         from leasehold.operations.checking_table import Reads, look_at_table

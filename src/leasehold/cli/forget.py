@@ -21,9 +21,10 @@ from leasehold.printable import counted, printable
     required=True,
     help="The entity, by the value of its key column; by name, and once for each, where there are several.",
 )
+@click.option("--table", metavar="NAME", help="Of this table, where the pipeline fills several.")
 @set_option
 @output_option
-def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], output: Output) -> None:
+def forget(file: Path, stated: tuple[str, ...], table: str | None, settings: tuple[str, ...], output: Output) -> None:
     """Remove what is kept of an entity beside the table; its row stays.
 
     That is what the table remembers of its key, also after it was deleted, its parked events, which count as rejected
@@ -44,7 +45,7 @@ def forget(file: Path, stated: tuple[str, ...], settings: tuple[str, ...], outpu
     from leasehold.sinks.beside.forgetting import parse_key
     from leasehold.sinks.features import BOOKKEEPING, require
 
-    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
+    pipeline = read_pipeline_file(file, settings=parse_settings(settings)).table(table)
     spec = pipeline.table_spec()
     key = parse_key(spec, stated)
     sink = open_sink(pipeline.sink_url, spec)

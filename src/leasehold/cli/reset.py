@@ -65,7 +65,6 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     from leasehold.operations.rights import uses_of
     from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
-    from leasehold.sinks import open_sink
     from leasehold.store_choice import TablePlaces
     from leasehold.stores import PipelineBinding, open_store
 
@@ -80,7 +79,7 @@ def reset(file: Path, to: str, wait: float, settings: tuple[str, ...], output: O
     asks = [(url, use) for url, uses in uses_of(pipeline).items() for use in uses]
     patiently(lambda: check_reset_rights(asks, str(file), timeout=pipeline.ownership.settings().request_timeout), wait)
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait, masked(pipeline.hub_url))
-    sink = open_sink(pipeline.sink_url, pipeline.table_spec())
+    sink = pipeline.open_tables()
     stores = pipeline.open_stores(open_store, lambda: TablePlaces(sink, hub.identity))
     ownership = pipeline.ownership.settings()
     moves = reset_group(

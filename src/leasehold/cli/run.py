@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,9 +135,8 @@ def _run_on_spark(
 def _run_here(file: PipelineFile, name: str, available_now: bool, output: Output) -> None:
     """Run a file in this process."""
     from leasehold.notices import EventsLost, Notices, TableApplied
-    from leasehold.operations.clearing import Clearing
+    from leasehold.operations.clearing import clearings_of
     from leasehold.runtime import Runtime
-    from leasehold.sinks import open_sink
     from leasehold.sinks.rules.table_spec import Totals
 
     try:
@@ -165,23 +164,22 @@ def _run_here(file: PipelineFile, name: str, available_now: bool, output: Output
     notices.subscribe(count, to=TableApplied)
     notices.subscribe(count_lost, to=EventsLost)
     processor = processor_of(file, available_now=available_now, runtime=Runtime(notices=notices), name=name)
-    kept_for = file.kept_for()
-    clearing = Clearing(open_sink(file.sink_url, file.table_spec()), kept_for) if kept_for else None
+    clearings = clearings_of(file)
     with _served(file, notices, output):
         try:
-            _run_until(stop, processor, clearing, output)
+            _run_until(stop, processor, clearings, output)
         except LeaseholdError as error:
             raise PipelineFailed(f"this instance gives up: {error}") from error
     output.show(_account(totals, lost))
 
 
-def _run_until(stop: threading.Event, processor: EventProcessor, clearing: Clearing | None, output: Output) -> None:
-    """Run a processor until it is to stop, or gives up, which raises why; clear its table of what is old meanwhile."""
+def _run_until(stop: threading.Event, processor: EventProcessor, clearings: Sequence[Clearing], output: Output) -> None:
+    """Run a processor until it is to stop, or gives up, which raises why; clear its tables of what is old meanwhile."""
     processor.start()
     try:
         output.note(f"asking for partitions as {processor.owner_id}")
         while not stop.is_set() and not processor.wait(0.2):
-            if clearing is not None:
+            for clearing in clearings:
                 clearing.step(time.monotonic())
     finally:
         processor.stop()

@@ -48,15 +48,21 @@ def skip(file: Path, event: str, because: str, wait: float, settings: tuple[str,
     from leasehold.operations.aside.opening import opened_table
     from leasehold.operations.skipping import skip as note
     from leasehold.operations.skipping import who
+    from leasehold.pipeline_file import read_pipeline_file
     from leasehold.pipeline_values import parse_settings
 
     partition, number = parse_event(event)
-    pipeline, sink = opened_table(file, parse_settings(settings))
+    pipeline = read_pipeline_file(file, settings=parse_settings(settings))
+    tables = [opened_table(one) for one in pipeline.tables]
     hub = patiently(lambda: open_hub(pipeline.hub_url), wait, masked(pipeline.hub_url))
     try:
-        noted = note(hub, pipeline.source.consumer_group, sink, partition, number, because=because, noted_by=who())
+        each = [
+            note(hub, pipeline.source.consumer_group, one, partition, number, because=because, noted_by=who())
+            for one in tables
+        ]
     finally:
         hub.close()
+    noted = next((one for one in each if one.passed is None and one.before is None), each[0])
     facts: dict[str, object] = {
         "pipeline": pipeline.name,
         "partition": partition,

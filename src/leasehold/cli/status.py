@@ -124,8 +124,9 @@ def status(
 
     Below the table stands what is set aside beside the entity table: rejected rows, how many of them are dead letters
     of a handler, events that a person has noted to be skipped and no batch has come to yet, and parked events
-    (rejected, deadLetters, toSkip, parked, oldestParked and nextRetry in JSON, null where the entity table cannot be
-    asked). A reset that has begun and not ended is told, with the command that completes it (reset in JSON).
+    (rejected, rejectedOf by table where there are several, deadLetters, toSkip, parked, oldestParked and nextRetry in
+    JSON, null where the entity table cannot be asked). A reset that has begun and not ended is told, with the command
+    that completes it (reset in JSON).
 
     --watch shows all that live on a terminal, with lags over time, and moves and take-overs with the reason as they
     happen. Where the output is no terminal, each look is printed after the other.
@@ -257,6 +258,7 @@ def _facts(times: GroupTimes) -> dict[str, object]:
 def _facts_of_aside(counts: SetAsideCounts | None) -> dict[str, object]:
     return {
         "rejected": counts and counts.rejected,
+        **({"rejectedOf": dict(counts.rejected_of)} if counts and counts.rejected_of else {}),
         "deadLetters": counts and counts.dead_letters,
         "toSkip": counts and counts.to_skip,
         "parked": counts and counts.parked,
@@ -274,6 +276,8 @@ def _said_of_aside(counts: SetAsideCounts, at: float) -> str:
     if counts.rejected:
         said += f"\n{counted(counts.rejected, 'rejected row')}"
         said += f", {plain(counts.dead_letters)} of dead letters" if counts.dead_letters else ""
+        each = [f"{plain(count)} of {name}" for name, count in counts.rejected_of.items() if count]
+        said += f": {', '.join(each)}" if each else ""
     if counts.to_skip:
         said += f"\n{counted(counts.to_skip, 'event')} to be skipped: see `leasehold rejected`"
     if counts.parked:

@@ -17,7 +17,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.operations.group_watch import GroupSnapshot, GroupWatch
 from leasehold.operations.pipeline_group import open_group
 from leasehold.pipeline_file import PipelineFile
-from leasehold.sinks import open_sink, set_aside
+from leasehold.sinks import set_aside
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.parking.contract import ParkedRow
 from leasehold.sinks.features import STATES, offered
@@ -55,9 +55,10 @@ class Looking:
             return
         self._of = counts, now + _AGAIN
         try:
-            sink = open_sink(self._pipeline.sink_url, self._pipeline.table_spec())
+            sink = self._pipeline.open_tables()
             try:
-                self._rows = tuple(map(_shown, _rejected_rows(sink) if counts.rejected else ()))
+                rejected = [row for one in sink.tables for row in _rejected_rows(one)] if counts.rejected else []
+                self._rows = tuple(map(_shown, rejected[:SHOWN_ROWS]))
                 self._parked = tuple(map(_waiting, _parked_rows(sink) if counts.parked else ()))
             finally:
                 sink.close()

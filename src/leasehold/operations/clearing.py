@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 
 from leasehold.errors import LeaseholdError
+from leasehold.pipeline_file import PipelineFile
+from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
 from leasehold.sinks.beside.forgetting import Cleared, Retention
 from leasehold.sinks.features import BOOKKEEPING, require
@@ -20,6 +22,12 @@ logger = logging.getLogger(__name__)
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
 """Seconds between two rounds, at least and at most; a hundredth of the shortest retention in between."""
+
+
+def clearings_of(file: PipelineFile) -> list[Clearing]:
+    """What clears each table of a file that does not keep all for ever."""
+    tables = ((one, one.kept_for()) for one in file.tables)
+    return [Clearing(open_sink(one.sink_url, one.table_spec()), kept_for) for one, kept_for in tables if kept_for]
 
 
 class Clearing:

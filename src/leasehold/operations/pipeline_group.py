@@ -15,7 +15,6 @@ from leasehold.hubs.base import Hub
 from leasehold.model import Positions
 from leasehold.operations.group_watch import WatchedGroup
 from leasehold.pipeline_file import PipelineFile
-from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink, TableContents
 from leasehold.sinks.set_aside import SetAsideCounts
 from leasehold.store_choice import TablePlaces
@@ -54,14 +53,14 @@ def open_group(pipeline: PipelineFile, *, hub: Hub | None = None) -> WatchedGrou
 
 
 class _Table:
-    """The table of a pipeline, opened when it is asked."""
+    """The table of a pipeline, or its tables, opened when they are asked."""
 
     def __init__(self, pipeline: PipelineFile) -> None:
         self._pipeline = pipeline
 
     @cached_property
     def sink(self) -> Sink:
-        return open_sink(self._pipeline.sink_url, self._pipeline.table_spec())
+        return self._pipeline.open_tables()
 
     def contents(self) -> TableContents:
         """How much it holds."""

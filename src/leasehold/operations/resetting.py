@@ -13,7 +13,8 @@ whole group can repair: a group that has not started or is tied to another table
     3  announce   in the checkpoints: from here on a former owner's checkpoint is refused
     4  announce   in the table: from here on a former owner's batch is refused, however long ago it was read
     5  read       where the table is: only this reset can change that now
-    6  check      that an appended table will not hold events twice: refused with no place changed
+    6  check      that an appended table will not hold events twice: refused with no place changed. Not with what the
+                  table itself says: nothing goes back there
     7  mark       the group, in its binding to a pipeline: from here on no instance starts, and the reason says why
     8  write      the checkpoints
     9  write      the watermarks, in one transaction
@@ -129,7 +130,8 @@ def reset_group(
         targets = asked or {row.partition: _following(row, marks[row.partition]) for row in rows}
         moves = [Moved(row.partition, row.checkpoint, targets[row.partition]) for row in rows]
         places = {move.partition: Watermark(move.after - 1, levels[move.partition], whole=True) for move in moves}
-        sink.check_watermarks(hub.identity, places, is_part=is_part)
+        if asked is not None:
+            sink.check_watermarks(hub.identity, places, is_part=is_part)
         checkpoints.rebind_pipeline(group, binding.resetting(reset))
         refused = checkpoints.update_checkpoints(
             [_checkpoint(hub, group, partition, mark) for partition, mark in places.items()]
@@ -139,7 +141,10 @@ def reset_group(
                 "an instance started during the reset and has taken partitions from it: the table is as it was, and "
                 f"some checkpoints are set. ({refused[0]}) Stop every instance, and run the same reset again"
             ) from refused[0]
-        sink.set_watermarks(hub.identity, places, anew=not is_part and _is_first_reading(to, rows, moves))
+        if asked is None:  # each table stays where it is: one that is ahead of another drops what it has
+            sink.confirm_watermarks(hub.identity, levels)
+        else:
+            sink.set_watermarks(hub.identity, places, anew=not is_part and _is_first_reading(to, rows, moves))
         checkpoints.rebind_pipeline(group, binding)
     finally:
         ownership.relinquish_ownership(claimed)

@@ -99,12 +99,12 @@ def uses_of(file: PipelineFile) -> dict[str, list[Use]]:
     for url in dict.fromkeys(url for url in (file.ownership_url, file.checkpoint_url) if url is not None):
         leases = file.sink.exclusive and url == file.ownership_url
         uses.setdefault(url, []).append(Use(stores=True, leases=leases))
-    uses.setdefault(file.sink_url, []).append(Use(table=table_use(file)))
+    uses.setdefault(file.sink_url, []).extend(Use(table=table_use(one)) for one in file.tables)
     return uses
 
 
 def table_use(file: PipelineFile) -> TableUse:
-    """How the pipeline of a file uses its entity table."""
+    """How the pipeline of a file uses its entity table; of several, the first."""
     sink = file.sink
     deletes = sink.delete_when is not None or sink.handler is not None
     return TableUse(file.table_spec(), deletes, file.source.deduplicate_by is not None, sink.related)

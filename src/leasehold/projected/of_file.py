@@ -12,24 +12,23 @@ from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.pipeline_file import PipelineFile
 from leasehold.projected.projection import ON_SPARK
-from leasehold.projected.table import ProjectedTable, RowSource
+from leasehold.projected.table import ProjectedTable, RowSource, TableRows
 from leasehold.runtime import Runtime
 from leasehold.settings.names import naming
-from leasehold.sinks import open_sink
 
 _OF_SQL = ("casesensitive", "doublequotedidentifiers", "escapedstringliterals", "collation")
 """Parts of names of Spark's settings by which the same SQL picks, or compares, something else."""
 
 
 def projected_table(file: PipelineFile, runtime: Runtime | None = None) -> ProjectedTable:
-    """The table of a pipeline file without a handler. Raises `ConfigError` that names file and key."""
+    """The table, or tables, of a pipeline file without a handler. Raises `ConfigError` that names file and key."""
     with naming(f"{file.path}: "):
-        return ProjectedTable(open_sink(file.sink_url, file.table_spec()), source_of(file), runtime or Runtime())
+        return ProjectedTable(file.open_tables(), source_of(file), runtime or Runtime())
 
 
 def source_of(file: PipelineFile) -> RowSource:
     """What the rows of a pipeline file without a handler are made of. Raises `ConfigError` for what takes Spark."""
-    read, sink = file.transform, file.sink
+    read = file.transform
     if read.python is not None:
         raise ConfigError(
             "transform.python",
@@ -52,9 +51,10 @@ def source_of(file: PipelineFile) -> RowSource:
     return RowSource(
         bodies=bodies,
         sql=read.sql,
-        when=sink.when,
-        sequence_by=sink.sequence_by,
-        delete_when=sink.delete_when,
+        tables=tuple(
+            TableRows(when=one.sink.when, sequence_by=one.sink.sequence_by, delete_when=one.sink.delete_when, at=one.at)
+            for one in file.tables
+        ),
         deduplicate_by=file.source.deduplicate_by,
         deduplicate_for=file.deduplicate_for,
     )

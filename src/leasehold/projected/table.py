@@ -11,7 +11,8 @@ partition: then the sink refuses the batch. After the commit, the events come ag
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,11 +22,11 @@ from leasehold.formats.bodies import BodyReader
 from leasehold.handlers.places import CallingOwner, ReadPlace
 from leasehold.hubs.arrow_events import EVENT_SCHEMA
 from leasehold.model import EventRange
-from leasehold.notices import TableApplied
 from leasehold.projected.projection import ON_SPARK, Projection, RowValue, read_projection, read_value
 from leasehold.runtime import Runtime
 from leasehold.sinks.base import LevelOf, Sink
 from leasehold.sinks.features import BOOKKEEPING, EVOLUTION, require
+from leasehold.sinks.notices import notice_of
 from leasehold.sinks.rules.batch import IDENTITY_COLUMNS, Batch, Identities
 from leasehold.sinks.rules.table_spec import FENCE_COLUMNS, folded, repeated
 from leasehold.sinks.rules.values import order_kind
@@ -44,21 +45,32 @@ class OwnedEvents(ReadPlace, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableRows:
+    """Which rows are a table's, and what is known of them: as `[sink]` says it, of which `at` is the name in messages.
+
+    Each is a column, or `column = literal`, over the rows.
+    """
+
+    when: str | None = None
+    sequence_by: str | None = None
+    delete_when: str | None = None
+    at: str = "sink"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowSource:
     """What rows are made of, as a pipeline file says it; see there.
 
     bodies          what reads the bodies; None: events have the columns of their source alone
     sql             the projection; None: all columns of the events
-    when, sequence_by, delete_when, deduplicate_by  a column each, or `column = literal`, over the rows; the last over
-                    the events
+    tables          the tables that the rows are for: one, or several
+    deduplicate_by  a column of the events
     deduplicate_for seconds; with `deduplicate_by`
     """
 
     bodies: BodyReader | None = None
     sql: str | None = None
-    when: str | None = None
-    sequence_by: str | None = None
-    delete_when: str | None = None
+    tables: Sequence[TableRows] = (TableRows(),)
     deduplicate_by: str | None = None
     deduplicate_for: float | None = None
 
@@ -77,9 +89,7 @@ class RowMaker:
         self._bodies, self._projection = source.bodies, _projection(source, events)
         self.schema = self._projection.schema(events)
         """The columns of the rows."""
-        self._order = _order(source.sequence_by, self.schema)
-        self._delete = _condition(source.delete_when, self.schema, "sink.delete_when")
-        self._when = _condition(source.when, self.schema, "sink.when")
+        self._tables = [_RowsOfTable(one, self.schema) for one in source.tables]
         self._identity = _identity(source.deduplicate_by, events)
         self._deduplicated = source.deduplicate_by, source.deduplicate_for
 
@@ -96,16 +106,14 @@ class RowMaker:
                 rejected = events.filter(bad).select(_ASIDE).append_column("reason", read.reasons.filter(bad))
             events = wide if read.good is None else wide.filter(read.good)
         rows = self._projection.of(events)
-        if self._when is not None:
-            rows = rows.filter(self._when.of(rows))
-        return Batch(
-            rows,
-            rejected,
-            None if self._order is None else self._order.of(rows),
-            None if self._delete is None else self._delete.of(rows),
+        first, *beside = [table.of(rows) for table in self._tables]
+        return replace(
+            first,
+            rejected=rejected,
             ranges=[range_],
             read=count,
             identities=self._identities(events),
+            beside=tuple(beside),
         )
 
     def _identities(self, events: pa.Table) -> Identities | None:
@@ -122,6 +130,22 @@ class RowMaker:
         }
         found = pa.table(values)
         return Identities(found.filter(found.column(identity).is_valid()), by, window)
+
+
+class _RowsOfTable:
+    """What of the rows, which have the columns of `schema`, is a table's."""
+
+    def __init__(self, table: TableRows, schema: pa.Schema) -> None:
+        self._when = _condition(table.when, schema, f"{table.at}.when")
+        self._order = _order(table.sequence_by, schema, f"{table.at}.sequence_by")
+        self._delete = _condition(table.delete_when, schema, f"{table.at}.delete_when")
+
+    def of(self, rows: pa.Table) -> Batch:
+        """The rows that are the table's."""
+        if self._when is not None:
+            rows = rows.filter(self._when.of(rows))
+        order = None if self._order is None else self._order.of(rows)
+        return Batch(rows, sequence_by=order, delete=None if self._delete is None else self._delete.of(rows))
 
 
 def _events_of(source: RowSource) -> pa.Schema:
@@ -152,13 +176,13 @@ def _projection(source: RowSource, events: pa.Schema) -> Projection:
     return projection
 
 
-def _order(text: str | None, rows: pa.Schema) -> RowValue | None:
+def _order(text: str | None, rows: pa.Schema, setting: str) -> RowValue | None:
     if text is None:
         return None
-    value = read_value(text, rows, setting="sink.sequence_by")
+    value = read_value(text, rows, setting=setting)
     if value.literal is not None or order_kind(rows.field(value.column).type) is None:
         raise ConfigError(
-            "sink.sequence_by",
+            setting,
             text,
             "without Spark it is a column of whole numbers, floating-point numbers, text, dates or times",
             f"Name another column, or {ON_SPARK}",
@@ -201,10 +225,11 @@ class ProjectedTable:
         self.sink = sink
         self.level_of: LevelOf | None = None
         self._rows = RowMaker(source)
-        if sink.spec.schema_evolution is not None:
-            require(sink, EVOLUTION, "schema_evolution")
-        if source.deduplicate_by is not None:
-            require(sink, BOOKKEEPING, "deduplicate_by")
+        for one in sink.tables:
+            if one.spec.schema_evolution is not None:
+                require(one, EVOLUTION, "schema_evolution")
+            if source.deduplicate_by is not None:
+                require(one, BOOKKEEPING, "deduplicate_by")
         self._clock, self._notices = runtime.clock, runtime.notices
         self._reached: dict[tuple[str, str], tuple[CallingOwner, int]] = {}
         sink.check(self._rows.schema)
@@ -219,7 +244,7 @@ class ProjectedTable:
         started = self._clock.monotonic()
         result = self.sink.apply(self._rows.of(batch.arrow(), range_), self.level_of)
         seconds = self._clock.monotonic() - started
-        self._notices.publish(TableApplied(str(self.sink.spec.called), result.counts, seconds, result.seconds))
+        self._notices.publish(notice_of(self.sink, result, seconds))
         self._reached[lane] = context, end
 
     def close(self) -> None:

@@ -121,6 +121,15 @@ class Watermarked(ABC):
         table would hold events twice.
         """
 
+    def confirm_watermarks(self, hub: str, levels: Mapping[str, int]) -> None:
+        """Leave the watermarks of these partitions where they are, at these owner levels, as where all was read whole.
+
+        Raises `UsageError`, with nothing changed, where a higher level has been.
+        """
+        marks = self.watermarks(hub)
+        places = {name: marks.get(name, Watermark()).sequence_number for name in levels}
+        self.set_watermarks(hub, {name: Watermark(at, levels[name], whole=True) for name, at in places.items()})
+
 
 class Sink(Watermarked):
     """One entity table, in whatever database."""
@@ -129,6 +138,11 @@ class Sink(Watermarked):
     """What the table was asked to be. A sink whose database has no schemas refuses one with a `schema`."""
     features: Features = frozenset()
     """What this sink does beside (`leasehold.sinks.features`). The same for as long as the sink is there."""
+
+    @property
+    def tables(self) -> tuple[Sink, ...]:
+        """The sink of each table that this one fills: several of `TableSet`, otherwise itself alone."""
+        return (self,)
 
     @abstractmethod
     def check(self, schema: pa.Schema) -> None:

@@ -28,7 +28,7 @@ the watermark has passed it, and stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -125,6 +125,7 @@ class SetAsideCounts:
     next_retry     when the next of them is tried, in seconds since 1970; in the past: it waits for its owner
     outbox         events that handlers have emitted, which wait to be sent or were refused
     to_skip        events that a person has noted to be skipped, and that no batch has come to yet
+    rejected_of    the rejected rows of each table, by its name, where there are several
     """
 
     rejected: int = 0
@@ -134,6 +135,7 @@ class SetAsideCounts:
     next_retry: float | None = None
     outbox: OutboxCounts = field(default_factory=OutboxCounts)
     to_skip: int = 0
+    rejected_of: Mapping[str, int] = field(default_factory=dict)
 
 
 class RejectedRows(Protocol):

@@ -6,8 +6,8 @@ passes the door by itself (`sinks.door.steps`), so all that holds of one table h
 that they are as one: whoever reads them sees all of an event's rows or none.
 
 Promises that a table which was left out for a while, and is filled again, loses nothing in silence: its own watermark
-says what it has, and a batch that begins above it is refused. A table that is new begins where the others are;
-`newcomers` names it.
+says what it has, and a batch that begins above it is refused. A table that is new begins where the others are, and is
+named.
 
 An event that could not be read might be any table's: each sets it aside, and tries it again by itself.
 
@@ -17,6 +17,7 @@ for another that waits for it. Who is paused or killed inside the transaction ha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from leasehold.sinks.rules.batch import Batch
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -43,14 +46,19 @@ class TableSet(Sink):
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
-        self.tables = tuple(sinks)
-        """The sink of each table, in the order that they were given in."""
+        self._tables = tuple(sinks)
         self.spec = self.tables[0].spec
         names = [folded(one.spec.name) for one in self.tables]
         if twice := [one.spec.name for place, one in enumerate(self.tables) if folded(one.spec.name) in names[:place]]:
             raise ConfigError("table", twice[0], "two tables of the pipeline have this name", "Name each table once")
+        self._said: set[str] = set()
         self._in_order = sorted(self.tables, key=lambda one: one.spec.name)
         self._together = require(self._in_order[0], TOGETHER, "several tables of a pipeline")
+
+    @property
+    def tables(self) -> tuple[Sink, ...]:
+        """The sink of each table, in the order that they were given in."""
+        return self._tables
 
     def apply(self, batch: Batch, level_of: LevelOf | None = None) -> BatchResult:
         """Apply to each table its part of `batch`, which has one for each, in one transaction. See `Sink`."""
@@ -93,7 +101,11 @@ class TableSet(Sink):
     def set_aside_counts(self) -> SetAsideCounts:
         """How much is set aside beside all tables. What belongs to handlers is beside none of them."""
         each = [one.set_aside_counts() for one in self.tables]
-        return SetAsideCounts(rejected=sum(one.rejected for one in each), to_skip=max(one.to_skip for one in each))
+        return SetAsideCounts(
+            rejected=sum(one.rejected for one in each),
+            to_skip=max(one.to_skip for one in each),
+            rejected_of={str(one.spec.called): it.rejected for one, it in zip(self.tables, each, strict=True)},
+        )
 
     def contents(self) -> TableContents:
         """How much the tables hold together."""
@@ -116,12 +128,37 @@ class TableSet(Sink):
     # Watermarks: those of the table that is behind the others
 
     def watermarks(self, hub: str) -> dict[str, Watermark]:
-        """How far all tables are that have read of a partition; the highest owner level of any."""
-        return _lowest(one.watermarks(hub) for one in self.tables)
+        """How far all tables are that have read of a partition; the highest owner level of any.
+
+        Says once which tables are new beside others, or behind them.
+        """
+        marks = {str(one.spec.called): one.watermarks(hub) for one in self.tables}
+        read = any(marks.values())
+        for name, own in marks.items():
+            if read and not own:
+                self._say_once(
+                    f"table {name} is new beside tables that have read of the hub: it gets rows of what comes next. "
+                    "leasehold reset has all tables read the events once more that the hub still has"
+                )
+            elif behind := [partition for partition, mark in own.items() if _is_behind(mark, partition, marks)]:
+                self._say_once(
+                    f"table {name} is behind other tables of the pipeline in partition {', '.join(behind[:8])}: it was "
+                    "left out for a while, or restored. leasehold reset --to sink has it read what it lacks"
+                )
+        return _lowest(marks.values())
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            logger.warning("%s", text)
 
     def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
         """See `Sink`."""
         return _lowest(self._each(lambda one: one.raise_owner_levels(hub, levels)))
+
+    def confirm_watermarks(self, hub: str, levels: Mapping[str, int]) -> None:
+        """See `Sink`; each table stays where it is, also one that is ahead of another."""
+        self._each(lambda one: one.confirm_watermarks(hub, levels))
 
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
         """See `Sink`."""
@@ -130,11 +167,6 @@ class TableSet(Sink):
     def set_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, anew: bool = False) -> None:
         """See `Sink`; a transaction for each table. Who stops in between runs the same reset again."""
         self._each(lambda one: one.set_watermarks(hub, marks, anew=anew))
-
-    def newcomers(self, hub: str) -> list[str]:
-        """The tables that have read nothing of `hub`, where others have: they begin where those are."""
-        read = {str(one.spec.called): bool(one.watermarks(hub)) for one in self.tables}
-        return [name for name, has_read in read.items() if not has_read] if any(read.values()) else []
 
     def noted(self, hub: str) -> dict[str, frozenset[int]]:
         """By partition of `hub`, the events that are noted to be skipped at every table."""
@@ -146,6 +178,11 @@ class TableSet(Sink):
 
     def _each(self, act: Callable[[Sink], T]) -> list[T]:
         return [act(one) for one in self._in_order]
+
+
+def _is_behind(mark: Watermark, partition: str, marks: Mapping[str, Mapping[str, Watermark]]) -> bool:
+    others = (of_table[partition].sequence_number for of_table in marks.values() if partition in of_table)
+    return mark.sequence_number < max(others)
 
 
 def _lowest(marks: Iterable[Mapping[str, Watermark]]) -> dict[str, Watermark]:

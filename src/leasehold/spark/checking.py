@@ -32,7 +32,6 @@ from leasehold.operations.checking import (
 )
 from leasehold.operations.checking_table import look_at_columns
 from leasehold.pipeline_file import PipelineFile
-from leasehold.sinks import open_sink
 from leasehold.sinks.base import Sink
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.content import kind_of_order
@@ -43,7 +42,7 @@ from leasehold.spark.plan.failures import sort_failure
 from leasehold.spark.plan.options import COLUMNS
 from leasehold.spark.session.empty import no_rows, opaque
 from leasehold.spark.session.opening import open_session
-from leasehold.spark.table.of_file import table_of
+from leasehold.spark.table.of_file import tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,7 +103,7 @@ def columns_of(file: PipelineFile, spark: SparkSession | None = None) -> pa.Sche
     """
     session = open_session(*file.session()) if spark is None else spark
     try:
-        table = table_of(file)
+        table = tables_of(file)
         transformed = BatchTransform(file, session).dry_run()
         return table.evaluate(table.prepare(no_rows(session, transformed.schema))).rows.schema
     finally:
@@ -167,17 +166,18 @@ def _transform_and_table(spark: SparkSession, file: PipelineFile, barred: Mappin
     transform = BatchTransform(file, spark)
     transformed = transform.dry_run()
     yield Finding("transform", DRIVER, True, f"it gives the columns {', '.join(transformed.columns)}")
-    sink = open_sink(file.sink_url, file.table_spec())
-    table = table_of(file)
+    sink, table = file.open_tables(), tables_of(file)
     if table.deduplication is not None:
         table.deduplication.prepare(opaque(spark, transform.read_schema(COLUMNS, inline=False)))
         yield Finding("transform", DRIVER, True, "deduplicate_by can be computed of the events")
-    batch = table.evaluate(table.prepare(no_rows(spark, transformed.schema)))
-    kind_of_order(batch)
+    batches = table.evaluate(table.prepare(no_rows(spark, transformed.schema))).each()
+    for batch in batches:
+        kind_of_order(batch)
     if file.sink_url in barred:
         yield not_looked_at("table", DRIVER, barred[file.sink_url])
         return
-    yield from look_at_columns(sink, batch.rows.schema, file)
+    for one, batch in zip(sink.tables, batches, strict=True):
+        yield from look_at_columns(one, batch.rows.schema, file)
     _close(sink)
 
 
@@ -205,10 +205,11 @@ def _sample(spark: SparkSession, file: PipelineFile, most: int) -> Iterator[Find
     if not good.num_rows:
         return
     frame: DataFrame = frame_of(spark, good, transform.read_schema(COLUMNS, inline=False))
-    table = table_of(file)
-    batch = table.evaluate(table.prepare(transform(frame)))
-    yield Finding("sample", DRIVER, True, f"{good.num_rows} events give {batch.rows.num_rows} rows")
-    yield from _keys(file, batch)
+    table = tables_of(file)
+    for one, batch in zip(file.tables, table.evaluate(table.prepare(transform(frame))).each(), strict=True):
+        of_table = "" if len(file.sinks) == 1 else f" of {one.sink.table}"
+        yield Finding("sample", DRIVER, True, f"{good.num_rows} events give {batch.rows.num_rows} rows{of_table}")
+        yield from _keys(one, batch)
 
 
 def _keys(file: PipelineFile, batch: Batch) -> Iterator[Finding]:
@@ -218,7 +219,7 @@ def _keys(file: PipelineFile, batch: Batch) -> Iterator[Finding]:
         column = batch.rows[names[key.lower()]]
         if column.null_count:
             said = f"the key {key} is null in {column.null_count} of {len(column)} rows, which would be rejected"
-            remedy = "Correct sink.keys, or the transform: all would be rejected"
+            remedy = f"Correct {file.at}.keys, or the transform: all would be rejected"
             yield Finding("sample", DRIVER, column.null_count < len(column), said, remedy)
 
 

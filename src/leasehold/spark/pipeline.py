@@ -29,11 +29,10 @@ from pyspark.errors import PySparkException
 from leasehold.errors import ConfigError, LeaseholdError, PipelineFailed, SparkEnded, Verdict
 from leasehold.hubs import open_hub
 from leasehold.notices import Notices
-from leasehold.operations.clearing import Clearing
+from leasehold.operations.clearing import clearings_of
 from leasehold.ownership.starting import check_start
 from leasehold.pipeline_file import PipelineFile
 from leasehold.registries.known_schemas import known_schemas
-from leasehold.sinks import open_sink
 from leasehold.sinks.rules.table_spec import BatchResult, Totals
 from leasehold.spark.handlers.of_file import HandledOfFile
 from leasehold.spark.loop.engine import BatchFailed, Engine
@@ -51,7 +50,8 @@ from leasehold.spark.session.empty import opaque
 from leasehold.spark.session.opening import JavaStart, check_master
 from leasehold.spark.session.versions import is_connect
 from leasehold.spark.table.entity_table import EntityTable
-from leasehold.spark.table.of_file import table_of
+from leasehold.spark.table.of_file import tables_of
+from leasehold.spark.table.several import EntityTables
 from leasehold.store_choice import TablePlaces
 from leasehold.stores import PipelineBinding, open_store
 from leasehold.waiting import INSTANCE, sentence, when_there
@@ -190,15 +190,14 @@ class PipelineRun:
 
     # Before the first event
 
-    def _open_table(self) -> EntityTable | HandledOfFile:
+    def _open_table(self) -> EntityTable | EntityTables | HandledOfFile:
         file = self._file
         hub = open_hub(file.hub_url)
         self._group = hub.consumer_group(file.source.consumer_group)
         self._hub_identity = hub.identity
         hub.close()
-        table = table_of(file) if file.sink.handler is None else HandledOfFile(file)
-        kept_for = file.kept_for()
-        self._clearing = Clearing(open_sink(file.sink_url, file.table_spec()), kept_for) if kept_for else None
+        table = tables_of(file) if file.sink.handler is None else HandledOfFile(file)
+        self._clearings = clearings_of(file)
         self._checkpoints = file.open_stores(open_store, lambda: TablePlaces(table, self._hub_identity)).checkpoints
         return table
 
@@ -277,8 +276,8 @@ class PipelineRun:
     def _write(self, engine: Engine, evaluated: Evaluated) -> BatchResult:
         engine.binding.meet(self._table.met_by_loop)
         result = self._table.write(evaluated.batch, level_of=engine.share.level_of, tell=self.notices.publish)
-        if self._clearing is not None:
-            self._clearing.step(engine.share.clock.monotonic())
+        for clearing in self._clearings:
+            clearing.step(engine.share.clock.monotonic())
         return result
 
     def _say(self, note: str) -> None:

@@ -37,22 +37,28 @@ def check_there(sink: Sink) -> None:
         )
 
 
-def opened_table(file: Path, settings: Mapping[str, str]) -> tuple[PipelineFile, Sink]:
-    """A pipeline and its table, which is there. Raises `ConfigError`, `UsageError` and `SinkUnavailable`."""
-    pipeline = read_pipeline_file(file, settings=settings)
+def opened_table(pipeline: PipelineFile) -> Sink:
+    """The only table of a pipeline, which is there. Raises `UsageError` and `SinkUnavailable`."""
     sink = open_sink(pipeline.sink_url, pipeline.table_spec())
     check_there(sink)
-    return pipeline, sink
+    return sink
 
 
 def opened(
-    target: str, kind: str | None, settings: Mapping[str, str], transform: Transform, close: ExitStack
+    target: str,
+    kind: str | None,
+    settings: Mapping[str, str],
+    transform: Transform,
+    close: ExitStack,
+    table: str | None = None,
 ) -> Sequence[Aside]:
     """What is set aside of this kind, or of each kind that there is of the target, until `close` is closed.
 
-    Raises also `QueueUnavailable`.
+    `table` names one of the tables of a pipeline that has several. Raises also `ConfigError`, `QueueUnavailable`.
     """
     is_queue = "://" in target
+    if is_queue and table is not None:
+        raise ConfigError("--table", table, "a queue has no tables", "Leave it out, or name a PIPELINE.toml")
     if kind is not None and is_queue != (kind == DEAD_LETTERS):
         rule = "a queue has dead letters, and the table of a pipeline file all other kinds"
         raise ConfigError("--kind", kind, rule, "Name a PIPELINE.toml" if is_queue else "Name a QUEUE_URL")
@@ -63,7 +69,8 @@ def opened(
         letters = DeadLettersAside(open_queue(target))
         close.callback(letters.close)
         return [letters]
-    pipeline, sink = opened_table(Path(target), settings)
+    pipeline = read_pipeline_file(Path(target), settings=settings).table(table)
+    sink = opened_table(pipeline)
     close.callback(sink.close)
     kept = [name for name in OF_A_TABLE if name not in OF_STATES or STATES in sink.features]
     kinds = kept if kind is None else [kind]

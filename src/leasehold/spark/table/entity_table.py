@@ -44,6 +44,7 @@ from leasehold.spark.table.unseen import Piece, Unseen, pieces_of
 from leasehold.stores import open_store
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
@@ -233,14 +234,27 @@ class EntityTable:
         check_names(names)
         check_fence_names(names)
         check_types(schema)
-        expressions = self._rules.expressions()
-        for setting, expression in expressions.items():
+        return self.widened(df, df)
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The settings whose expressions `prepare` adds the values of."""
+        return tuple(self._rules.expressions())
+
+    def widened(self, df: DataFrame, rows: DataFrame) -> Prepared:
+        """`df` with the values of the expressions, which are over the columns of `rows`, its first ones."""
+        names = schema_of(rows).names
+        for setting, expression in self._rules.expressions().items():
             df = with_expression(df, names, setting, expression)
-        return Prepared(df, tuple(expressions))
+        return Prepared(df, self.expressions)
 
     def evaluate(self, prepared: Prepared, collect: Collect = to_arrow) -> Batch:
         """Compute the rows, by one action of Spark."""
-        return batch_of(collect(prepared.df), prepared.added, self._rules)
+        return self.batch_of(collect(prepared.df))
+
+    def batch_of(self, rows: pa.Table) -> Batch:
+        """The batch of evaluated rows, whose last columns are the values of the expressions."""
+        return batch_of(rows, self.expressions, self._rules)
 
     def write(
         self, batch: Batch, level_of: LevelOf | None = None, tell: Callable[[Notice], None] | None = None

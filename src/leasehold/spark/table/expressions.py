@@ -93,9 +93,9 @@ def parted(batch: Batch, reasons: Values, expression: str | None) -> Batch:
 
 
 def with_expression(df: DataFrame, names: Sequence[str], setting: str, expression: str) -> DataFrame:
-    """`df` with the value of `expression` as its last column, under a name that is not taken."""
+    """`df` with the value of `expression`, over the columns `names`, as its last column, under a name of its own."""
     name = f"_leasehold_{setting}"
-    while any(each.lower() == name for each in names):
+    while any(each.lower() == name for each in df.columns):
         name += "_"
     try:
         column: Column = F.expr(expression).alias(name)

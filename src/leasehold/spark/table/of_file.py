@@ -1,4 +1,4 @@
-"""The entity table that a pipeline file names."""
+"""The entity tables that a pipeline file names."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from leasehold.pipeline_file import PipelineFile
 from leasehold.settings.names import naming
 from leasehold.spark.table.entity_table import EntityTable
 from leasehold.spark.table.settings import RowRules, Writing
+from leasehold.spark.table.several import EntityTables
+
+
+def tables_of(file: PipelineFile) -> EntityTable | EntityTables:
+    """The table of a file, or all that one transaction fills. Raises `ConfigError` that names file and key."""
+    each = [table_of(one) for one in file.tables]
+    return each[0] if len(each) == 1 else EntityTables(each)
 
 
 def table_of(file: PipelineFile) -> EntityTable:
-    """The table of `[sink]`, with what `[source]` says of its events. Raises `ConfigError` that names file and key."""
+    """The only table of a file, with what `[source]` says of events. Raises `ConfigError` that names file and key."""
     sink, source = file.sink, file.source
     if sink.handler is not None:
         raise ConfigError(
-            f"{file.path}: sink.handler",
+            f"{file.path}: {file.at}.handler",
             sink.handler,
             "only its handler writes to the table",
             "leasehold rejected retry has its owners call the handler again",
         )
-    with naming(f"{file.path}: sink."):
+    with naming(f"{file.path}: {file.at}."):
         return EntityTable(
             file.sink_url,
             sink.table,

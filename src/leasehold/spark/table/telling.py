@@ -10,9 +10,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from leasehold.notices import Notice, TableApplied
+from leasehold.notices import Notice
 from leasehold.printable import printable
 from leasehold.sinks.base import LevelOf, Sink
+from leasehold.sinks.notices import notice_of
 from leasehold.sinks.rules.batch import Batch
 from leasehold.sinks.rules.table_spec import BatchResult, TableSpec
 
@@ -23,7 +24,7 @@ def apply_and_tell(sink: Sink, batch: Batch, level_of: LevelOf | None, tell: Cal
     """Apply a batch, and tell what became of it and how long it took, with what was waited for."""
     started = time.monotonic()
     result = sink.apply(batch, level_of)
-    tell(TableApplied(str(sink.spec.called), result.counts, time.monotonic() - started, result.seconds))
+    tell(notice_of(sink, result, time.monotonic() - started))
     return result
 
 

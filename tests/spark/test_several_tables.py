@@ -1,0 +1,111 @@
+"""A file that fills several tables means the same on Spark and in a plain process, at each step of the way."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from leasehold import Event
+from leasehold.cli.app import app
+from leasehold.hubs.log import LogHub
+from leasehold.operations.aside.contract import EntryFilter
+from leasehold.operations.aside.rejected import RejectedAside
+from leasehold.pipeline_file import read_pipeline_file
+from leasehold.sinks import open_sink
+from leasehold.spark import PipelineRun
+from leasehold.spark.checking import columns_of
+from leasehold.spark.retrying import Retransform
+from tests.projected.shop import FILE, answer, bodies, contents, send, write
+from tests.spark.handled_runs import opened_as
+
+pytestmark = pytest.mark.more
+
+IN_SPARK = FILE.replace("when = \"kind = 'order'\"", "when = \"kind LIKE 'ord%'\"").replace(
+    'delete_when = "gone"', 'delete_when = "coalesce(gone, false)"'
+)
+"""Conditions that take Spark, and mean what those of FILE do."""
+
+
+@pytest.fixture
+def spark_of_tests(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    return spark
+
+
+def on_spark(file: Path, spark: SparkSession) -> dict[str, int]:
+    run = PipelineRun(read_pipeline_file(file), java=opened_as(spark), available_now=True)
+    return run.run(threading.Event()).totals.named()
+
+
+def plain(file: Path, spark: SparkSession) -> dict[str, int]:
+    said = CliRunner().invoke(app, ["run", str(file), "--no-spark", "--available-now", "--json"])
+    assert said.exit_code == 0, said.output
+    account: dict[str, Any] = json.loads(said.stdout)
+    return account
+
+
+def test_the_same_in_all_tables_whoever_reads(tmp_path: Path, spark_of_tests: SparkSession) -> None:
+    parts = [bodies(Random(number), 250) for number in range(2)]
+    ways = {
+        "plain": (plain, plain, FILE),
+        "spark": (on_spark, on_spark, FILE),
+        "more than columns": (on_spark, on_spark, IN_SPARK),
+        "mixed": (on_spark, plain, FILE),
+        "back": (plain, on_spark, FILE),
+    }
+    found, counts = {}, {}
+    for name, (*way, text) in ways.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        hub, file = LogHub.create(folder / "hub.db", partitions=3), write(folder, text)
+        told = []
+        for part, run in zip(parts, way, strict=True):
+            send(hub, part)
+            account = run(file, spark_of_tests)
+            told.append({word: account[word] for word in ("read", "used", "filtered", "applied", "rejected")})
+        found[name], counts[name] = contents(folder), told
+    expected = answer([body for part in parts for body in part])
+    assert dict(found["plain"]["orders"]) == expected["orders"]
+    assert dict(found["plain"]["customers"]) == expected["customers"]
+    assert found["plain"]["log_rejected"]
+    assert found == dict.fromkeys(ways, found["plain"])
+    assert counts == dict.fromkeys(ways, counts["plain"])
+
+
+def test_an_event_that_could_not_be_read_is_tried_again_by_each_table(
+    tmp_path: Path, spark_of_tests: SparkSession
+) -> None:
+    hub, file = LogHub.create(tmp_path / "hub.db", partitions=1), write(tmp_path, FILE.replace("id BIGINT", "id INT"))
+    sent = b'{"kind": "order", "id": 5000000000, "total": 1.5}', b'{"kind": "customer", "id": 1, "at": 1}'
+    hub.send(list(map(Event, sent)))
+    assert on_spark(file, spark_of_tests)["rejected"] == 3
+    whole, tried = read_pipeline_file(write(tmp_path)), {}
+    for view in whole.tables:
+        sink = open_sink(view.sink_url, view.table_spec())
+        aside = RejectedAside(view, sink, lambda file: Retransform(file, spark_of_tests))
+        tried[view.sink.table] = aside.retry(EntryFilter(), None, lambda seen: None).counts
+        sink.close()
+    assert {name: (it["applied"], it["filtered"]) for name, it in tried.items()} == {
+        "orders": (1, 0), "customers": (0, 1), "log": (1, 0),
+    }  # fmt: skip
+    found = contents(tmp_path)
+    assert (found["orders"], found["customers"]) == ([(5000000000, 1.5)], [(1, None)])
+    assert [row[1] for row in found["log"]] == [5000000000, 1]
+    assert not any(found[f"{name}_rejected"] for name in ("orders", "customers", "log"))
+
+
+def test_what_a_first_start_makes_has_the_columns_of_each(tmp_path: Path, spark_of_tests: SparkSession) -> None:
+    LogHub.create(tmp_path / "hub.db", partitions=1)
+    file = write(tmp_path, IN_SPARK)
+    assert "kind" in columns_of(read_pipeline_file(file), spark_of_tests).names
+    said = CliRunner().invoke(app, ["init", str(file)])
+    assert said.exit_code == 0, said.output
+    assert on_spark(file, spark_of_tests)["read"] == 0
+    assert contents(tmp_path)["orders"] == []
