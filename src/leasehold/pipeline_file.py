@@ -77,10 +77,14 @@ class PipelineFile:
         return tuple(replace(self, sinks=(one,), at=name_of(place)) for place, one in enumerate(self.sinks))
 
     def table(self, name: str | None) -> PipelineFile:
-        """The file for its table of this name, as the file writes it; without a name for its only one. Raises
-        `ConfigError`, in the words of a command's option `--table`."""
+        """The file for its table of this name, as the file writes it; without a name, for the only one.
+
+        Raises `ConfigError`, in the words of a command's option `--table`.
+        """
+        if name is None and len(self.sinks) == 1:
+            return self
         for one in self.tables:
-            if name in (one.sink.table, None if len(self.sinks) == 1 else one.sink.table):
+            if one.sink.table == name:
                 return one
         names = ", ".join(one.table for one in self.sinks)
         raise ConfigError("--table", name, f"the tables of {self.path} are {names}", "Name one of them")
