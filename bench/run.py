@@ -19,6 +19,7 @@ from rich.table import Table
 BENCHMARKS = (
     "append",
     "sink",
+    "table_set",
     "formats",
     "format_loops",
     "leases",
