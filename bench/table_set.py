@@ -2,8 +2,8 @@
 
 Batches of 1,000 and of 50,000 rows with eight columns, upserted, in SQLite and Postgres; the sides take turns, batch by
 batch, and the best of several batches is taken. What four tables cost more is what each of them has of its own: locks,
-watermarks, the way of a batch to the database, and in Postgres temporary tables, which are made anew for each table where
-their columns differ.
+watermarks, the way of a batch to the database, and in Postgres temporary tables, which are made anew for each table
+where their columns differ.
 """
 
 from __future__ import annotations
