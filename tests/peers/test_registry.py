@@ -22,10 +22,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from leasehold import Event
 from leasehold.body_format import BodyFormat
 from leasehold.cli.app import app
-from leasehold.errors import RegistryError
+from leasehold.errors import ConfigError, RegistryError
 from leasehold.formats import BodyReader
 from leasehold.hubs.log import LogHub
 from leasehold.registries.confluent import ConfluentRegistry
+from leasehold.registries.known_schemas import KnownSchemas
 from tests.formats.protobuf_schemas import message_class
 from tests.formats.registered import COLUMNS, FLIGHTS, headed, outcome, schema, written
 from tests.peers.registry_server import Apicurio
@@ -149,6 +150,18 @@ def test_a_schema_of_protobuf_is_read_with_those_that_it_refers_to(
     refers = [SchemaReference("legs/leg.proto", "legs/leg.proto", 1)]
     number = client.register_schema(f"text-{known}", Schema(TOP, "PROTOBUF", refers))  # a text that refers to base64
     assert read(registry.url, {"format": "protobuf"}, [headed(number, body[5:])], columns) == expected
+
+
+def test_a_subject_has_the_numbers_of_all_its_versions(registry: Apicurio, client: SchemaRegistryClient) -> None:
+    texts = [schema(id="string", **more) for more in ({}, {"n": ["null", "long"]})]
+    numbers = {client.register_schema("of versions/a", Schema(text, "AVRO")) for text in texts}
+    assert len(numbers) == 2
+    asked = ConfluentRegistry(registry.url)
+    assert (asked.numbers("of versions/a"), asked.numbers("of nobody")) == (numbers, set())
+    known = KnownSchemas(asked).of_subjects(["of versions/a"])
+    assert {number: one and one.kind for number, one in known.items()} == dict.fromkeys(numbers, "AVRO")
+    with pytest.raises(ConfigError, match="the registry has no version of it"):
+        KnownSchemas(asked).of_subjects(["of nobody"])
 
 
 def test_the_number_of_a_schema_before_json_is_read_over(

@@ -42,6 +42,7 @@ class ConfluentRegistry:
         except ImportError as error:
             raise MissingDependency("a schema registry", "registry") from error
         self._shown = masked(url)
+        self._numbers: dict[tuple[str, int], int] = {}  # of versions, each of which has one for ever
         try:
             self._client = partial(SchemaRegistryClient, _settings(url))
             with self._client():
@@ -52,6 +53,25 @@ class ConfluentRegistry:
     def schemas(self, numbers: Iterable[int]) -> Schemas:
         with self._client() as client:  # schemas are fetched once: nobody keeps a connection for the next ones
             return {number: self._schema(client, number) if number <= _LAST else None for number in numbers}
+
+    def numbers(self, subject: str) -> set[int]:
+        """The numbers of the schemas that the versions of a subject have; each version is asked for once.
+
+        None where there is no such subject. Raises `RegistryUnavailable`, `RegistryError`.
+        """
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        with self._asked(f"gives no versions of {subject}"), self._client() as client:
+            try:
+                versions = [(subject, version) for version in client.get_versions(subject)]
+            except SchemaRegistryError as error:
+                if _is_not_known(error):
+                    return set()
+                raise
+            for name, version in versions:
+                if (name, version) not in self._numbers:
+                    self._numbers[name, version] = client.get_version(name, version).schema_id
+        return {self._numbers[version] for version in versions}
 
     def register(self, subject: str, text: str) -> int:
         """The number of the schema of Avro of this text, which the subject has from then on.
@@ -71,7 +91,7 @@ class ConfluentRegistry:
                 found = client.get_schema(number)
                 files = tuple(_files(client, found.references or [], set()))
             except SchemaRegistryError as error:
-                if error.http_status_code == _NOT_FOUND and error.error_code in _NOT_KNOWN:
+                if _is_not_known(error):
                     return None
                 raise
         return RegisteredSchema(found.schema_type or AVRO, found.schema_str, files)
@@ -99,6 +119,11 @@ class ConfluentRegistry:
         if status in _NOT_TAKEN:
             return RegistryError(f"{said}. Give one that goes with those that the subject has")
         return RegistryError(f"{said}. Check the URL, and the user, the password and their rights in it")
+
+
+def _is_not_known(error: Any) -> bool:
+    """Whether a registry says that it has not what it was asked for."""
+    return error.http_status_code == _NOT_FOUND and error.error_code in _NOT_KNOWN
 
 
 def _files(client: Any, references: Iterable[Any], entered: set[str]) -> Iterator[tuple[str, str]]:
