@@ -18,7 +18,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from leasehold.backends import masked
 from leasehold.errors import ConfigError, MissingDependency, RegistryError, RegistryUnavailable
 from leasehold.printable import printable, shortened
-from leasehold.registries.contract import AVRO, RegisteredSchema, Schemas
+from leasehold.registries.contract import AVRO, PROTOBUF, RegisteredSchema, Schemas
+from leasehold.registries.protobuf import registered_text
 
 _OPTIONS = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
 _NOT_FOUND = 404
@@ -73,15 +74,17 @@ class ConfluentRegistry:
                     self._numbers[name, version] = client.get_version(name, version).schema_id
         return {self._numbers[version] for version in versions}
 
-    def register(self, subject: str, text: str) -> int:
-        """The number of the schema of Avro of this text, which the subject has from then on.
+    def register(self, subject: str, text: str, kind: str = AVRO) -> int:
+        """The number of the schema of this text and kind, which the subject has from then on.
 
-        Raises `RegistryUnavailable`, and `RegistryError` also where the subject does not take it.
+        Raises `ConfigError` for a schema of Protobuf that imports others of yours, `RegistryUnavailable`, and
+        `RegistryError` also where the subject does not take it.
         """
         from confluent_kafka.schema_registry import Schema
 
+        text = registered_text(text) if kind == PROTOBUF else text
         with self._asked(f"does not take this schema for {subject}"), self._client() as client:
-            return int(client.register_schema(subject, Schema(text, AVRO)))
+            return int(client.register_schema(subject, Schema(text, kind)))
 
     def _schema(self, client: Any, number: int) -> RegisteredSchema | None:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
