@@ -568,8 +568,8 @@ def test_a_registry_that_does_not_take_the_schema_leaves_the_hub_empty(tmp_path:
     assert events(tmp_path) == []
 
 
-def test_a_registry_is_for_rows_in_avro(tmp_path: Path) -> None:
+def test_a_registry_is_for_rows_by_a_schema(tmp_path: Path) -> None:
     result = send(tmp_path, write(tmp_path / "rows.csv", "id\n1\n"), "--partition-key", "id", "--registry", "http://x")
     assert result.exit_code == 1
     assert "--registry" in result.stderr
-    assert "Give --avro-schema as well" in result.stderr
+    assert "Give --avro-schema or --protobuf-schema as well" in result.stderr

@@ -28,7 +28,7 @@ def proto(*fields: str, more: str = "", syntax: str = "proto3") -> str:
     message M {{ {numbered} }}"""
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def message_class(text: str, name: str = "p.M", files: Files = ()) -> Any:
     """The runtime's class of the messages of this type, in a file that may import these `files`."""
     return GetMessageClass(message_type(read_file(text, files), name))

@@ -306,6 +306,9 @@ class Late:
             self._left[number] -= 1
         return {n: None if self._left[n] >= 0 else RegisteredSchema("AVRO", '"int"') for n in self.calls[-1]}
 
+    def numbers(self, subject: str) -> list[int]:
+        return list(self._left) if subject == "late" else []
+
 
 def test_a_number_that_is_not_known_is_asked_for_twice_and_again_later() -> None:
     late, paused = Late(n5=3), list[float]()
@@ -323,6 +326,24 @@ def test_all_numbers_that_are_not_known_wait_together() -> None:
     here = RegisteredSchema("AVRO", '"int"')
     assert known.of([1, 2, 3, 4]) == {1: here, 2: here, 3: None, 4: None}
     assert (late.calls, len(paused)) == ([[1, 2, 3, 4], [2, 3, 4]], 1)
+
+
+def test_a_subject_has_the_schemas_of_its_versions_which_are_asked_for_once(server: RegistryServer) -> None:
+    texts = {server.register("a b/c", one): one for one in (schema(id="string"), schema(id="string", n="int"))}
+    server.register("other", schema(n="int"))
+    known = KnownSchemas(open_registry(server.url))
+    for _ in range(2):
+        assert known.of_subjects(["a b/c"]) == {n: RegisteredSchema("AVRO", text) for n, text in texts.items()}
+    assert len([path for path in server.requests if path.startswith("/subjects/a%20b%2Fc/versions/")]) == 2
+    assert open_registry(server.url).numbers("none") == set()
+    with pytest.raises(ConfigError, match="subjects = 'none': the registry has no version of it"):
+        known.of_subjects(["other", "none"])
+
+
+def test_a_schema_that_a_registry_lists_and_does_not_give_yet_is_asked_for_twice() -> None:
+    late, paused = Late(n5=1, n6=9), list[float]()
+    assert KnownSchemas(late, paused.append).of_subjects(["late"]) == {5: RegisteredSchema("AVRO", '"int"'), 6: None}
+    assert len(paused) == 1
 
 
 def test_hundreds_of_numbers_that_nobody_knows_are_refused_in_seconds(server: RegistryServer) -> None:

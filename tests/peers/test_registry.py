@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -22,10 +23,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from leasehold import Event
 from leasehold.body_format import BodyFormat
 from leasehold.cli.app import app
-from leasehold.errors import RegistryError
+from leasehold.errors import ConfigError, RegistryError
 from leasehold.formats import BodyReader
 from leasehold.hubs.log import LogHub
 from leasehold.registries.confluent import ConfluentRegistry
+from leasehold.registries.known_schemas import KnownSchemas
 from tests.formats.protobuf_schemas import message_class
 from tests.formats.registered import COLUMNS, FLIGHTS, headed, outcome, schema, written
 from tests.peers.registry_server import Apicurio
@@ -149,6 +151,40 @@ def test_a_schema_of_protobuf_is_read_with_those_that_it_refers_to(
     refers = [SchemaReference("legs/leg.proto", "legs/leg.proto", 1)]
     number = client.register_schema(f"text-{known}", Schema(TOP, "PROTOBUF", refers))  # a text that refers to base64
     assert read(registry.url, {"format": "protobuf"}, [headed(number, body[5:])], columns) == expected
+
+
+def test_rows_in_protobuf_are_sent_through_it(registry: Apicurio, client: SchemaRegistryClient, tmp_path: Path) -> None:
+    (tmp_path / "f.proto").write_text(FLIGHTS)
+    (tmp_path / "f.jsonl").write_text('{"id":"a","n":5,"gate":"B7","more":true}\n')
+    files = [
+        f"log:///{tmp_path}/sent_in_protobuf.db",
+        str(tmp_path / "f.jsonl"),
+        "--protobuf-schema",
+        f"{tmp_path}/f.proto",
+    ]
+    options = ["--partition-key", "id", "--message", "flights.New", "--partitions", "1", "--registry", registry.url]
+    said = CliRunner().invoke(app, ["send", *files, *options])
+    assert said.exit_code == 0, said.output
+    with closing(LogHub(tmp_path / "sent_in_protobuf.db")) as hub:
+        (body,) = next(iter(hub.read("0", 0, 1, columns=("body",)))).column(0).to_pylist()
+    kind = message_class(FLIGHTS, "flights.New")
+    registered = client.get_latest_version("sent_in_protobuf-value")
+    assert registered.schema_id is not None
+    assert body[:7] == headed(registered.schema_id, b"\x02\x02")
+    assert kind.FromString(body[7:]) == kind(id="a", n=5, gate="B7", more=True)
+    assert read(registry.url, {"format": "protobuf"}, [body]) == [("a", "B7", 5)]
+
+
+def test_a_subject_has_the_numbers_of_all_its_versions(registry: Apicurio, client: SchemaRegistryClient) -> None:
+    texts = [schema(id="string", **more) for more in ({}, {"n": ["null", "long"]})]
+    numbers = {client.register_schema("of versions/a", Schema(text, "AVRO")) for text in texts}
+    assert len(numbers) == 2
+    asked = ConfluentRegistry(registry.url)
+    assert (asked.numbers("of versions/a"), asked.numbers("of nobody")) == (numbers, set())
+    known = KnownSchemas(asked).of_subjects(["of versions/a"])
+    assert {number: one and one.kind for number, one in known.items()} == dict.fromkeys(numbers, "AVRO")
+    with pytest.raises(ConfigError, match="the registry has no version of it"):
+        KnownSchemas(asked).of_subjects(["of nobody"])
 
 
 def test_the_number_of_a_schema_before_json_is_read_over(

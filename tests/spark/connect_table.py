@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from leasehold.errors import ConfigError
+from leasehold.formats import BodyFormat
 from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from leasehold.notices import Notices, TableApplied
 from leasehold.runtime import Runtime
 from leasehold.spark import EntityTable, MicroBatches, RowRules, read_bodies
 from leasehold.spark.session.versions import to_arrow
+from leasehold_testkit.emulators.registry import RegistryServer
+from tests.formats.registered import headed, schema
 from tests.spark.places import FENCE
 
 
@@ -56,6 +60,7 @@ def fill(spark: SparkSession, here: Path, url: str) -> None:
 
     _fill_in_postgres(spark, hub, url, {**given, "store": f"sqlite:///{here}/others.db"}, rules)
     hub.close()
+    _registered(spark)
     _stream(spark, here, by_time, df)
 
 
@@ -66,6 +71,16 @@ def _fill_in_postgres(spark: SparkSession, hub: LogHub, url: str, given: dict[st
             numbers.apply(read_bodies(batch.events, "n INT").select("n", "reason", *FENCE), batch)
     print("said", numbers.totals.applied, numbers.totals.rejected)
     numbers.close()
+
+
+def _registered(spark: SparkSession) -> None:
+    """Bodies by the schemas of a registry, which this process asks: it is gone when tasks read."""
+    with closing(RegistryServer()) as server:
+        number = server.register("flights-value", schema(id="string"))
+        df = spark.createDataFrame([(headed(number, b"\x02a"),), (headed(9, b"\x02a"),)], "body BINARY")
+        how = BodyFormat(format="avro", registry=server.url)
+        read = read_bodies(df, "id STRING", how, subjects=["flights-value"])
+    print("said", [row["id"] or row["reason"][:16] for row in read.collect()])
 
 
 def _stream(spark: SparkSession, here: Path, by_time: RowRules, df: Any) -> None:

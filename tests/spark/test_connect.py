@@ -23,7 +23,7 @@ from tests.stores.servers import PostgresServer
 from tests.waiting import PATIENCE
 
 OUTCOMES = {"keyed": "58 2", "transformed": "58 2", "hung": "57 3", "scattered": "58 2", "leased": "58 2"}
-SAID_OF_TABLES = 9
+SAID_OF_TABLES = 10
 """The number of lines that the program says of `connect_table`, which come first."""
 
 
@@ -80,6 +80,7 @@ def test_a_table_that_batches_and_queries_fill(ran: Ran) -> None:
         "[8, 8, 8, 8, 8] 34 6",
         "on_error reject",
         "34 6",
+        "['a', 'its schema, 9, i']",
         "1 0 0",
     ]
     assert ran.place.look("SELECT count(*), sum(n) FROM numbers") == [(34, 338)]

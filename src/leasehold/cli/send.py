@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
@@ -23,16 +22,10 @@ from leasehold.errors import ConfigError, LeaseholdError, MissingDependency
 from leasehold.hubs import Hub, open_hub
 from leasehold.model import Event
 from leasehold.printable import counted, span
-from leasehold.settings.names import naming
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from leasehold.cli.rows.body_writers import BodyWriter
     from leasehold.cli.rows.row_file import FileRows, RowFile
-    from leasehold.formats.avro.writing import AvroWriter
-
-    BodyWriter = Callable[[pa.Array], tuple[pa.Array, int | None, str]]
-    """As `AvroWriter.write`."""
 
 _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
 
@@ -72,6 +65,18 @@ _COLUMNS = (Column("file", "File"), Column("events", "Events", right=True))
     help="Write the bodies in Avro by this schema (.avsc), in place of JSON. It takes the extra avro.",
 )
 @click.option(
+    "--protobuf-schema",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the bodies in Protobuf by this schema: a .proto file that imports none of yours, or a set of "
+    "descriptors. It takes the extra protobuf.",
+)
+@click.option(
+    "--message",
+    metavar="NAME",
+    help="With --protobuf-schema, the full name of the type of the bodies, where the file has several.",
+)
+@click.option(
     "--registry",
     metavar="URL",
     help="Register that schema there, as the value of the topic, and begin each body with its number, as Confluent's "
@@ -86,14 +91,16 @@ def send(
     nulls: tuple[str, ...],
     batch_rows: int,
     avro_schema: Path | None,
+    protobuf_schema: Path | None,
+    message: str | None,
     registry: str | None,
     output: Output,
 ) -> None:
     """Send the rows of files to a hub, as events.
 
-    Each row becomes one event; its body is the row as a JSON object, or with --avro-schema in Avro. FILE is CSV
-    (.csv), JSON lines (.jsonl, .ndjson, .json), each also with .gz, or Parquet (.parquet). An embedded log that
-    does not exist is made.
+    Each row becomes one event; its body is the row as a JSON object, or with --avro-schema in Avro, or with
+    --protobuf-schema in Protobuf. FILE is CSV (.csv), JSON lines (.jsonl, .ndjson, .json), each also with .gz,
+    or Parquet (.parquet). An embedded log that does not exist is made.
 
     A line of JSON goes as it is written, digit for digit; only NaN in it becomes null. One in which a name
     occurs twice in an object is refused.
@@ -112,31 +119,34 @@ def send(
     null in a column of numbers or true/false. A CSV file with a bad row is refused before anything of it is
     sent.
 
-    With --avro-schema each field of the schema takes the column of its name, by the rules for bodies: a row
-    that the schema does not hold exactly is refused; columns without a field are left out. With --registry
-    as well, the subject is the name of the topic (or of the event hub, or of the log's file) and "-value".
+    With a schema each field of it takes the column of its name, by the rules for bodies: a row that the schema
+    does not hold exactly is refused; columns without a field are left out. In Protobuf a null has to be in a
+    field that may be unset: one that is optional, or a message; a list or a map that is null is empty. With
+    --registry as well, the subject is the name of the topic (or of the event hub, or of the log's file) and
+    "-value".
 
     Sending is not one transaction: when it fails, the message says how many events have been sent by then.
     Sending a file again sends its rows again.
     """
     try:
+        from leasehold.cli.rows.body_writers import StatedFormat, registered
         from leasehold.cli.rows.files import open_rows
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pyarrow":
             raise MissingDependency("leasehold send", "log") from error
         raise
     with _nothing_sent():
-        avro = None if avro_schema is None else _in_avro(avro_schema)
-        if registry is not None and avro is None:
-            raise ConfigError("--registry", masked(registry), "is for bodies in Avro", "Give --avro-schema as well")
+        writer = StatedFormat(
+            avro_schema=avro_schema, protobuf_schema=protobuf_schema, message=message, registry=registry
+        ).writer()
         sources = [open_rows(path, key, batch_rows=batch_rows, nulls=nulls) for path in files]
         with said_when_slow(masked(hub)):
             target = _opened(hub, partitions)
     try:
-        write: BodyWriter | None = None if avro is None else avro.write
-        if registry is not None and avro is not None:
+        write: BodyWriter | None = None if writer is None else writer.write
+        if registry is not None and writer is not None:
             with _nothing_sent():
-                write = _registered(avro, registry, target.url)
+                write = registered(writer, registry, target.url)
         started = time.monotonic()
         counts = _send_all(sources, target, output, write)
         seconds = time.monotonic() - started
@@ -231,42 +241,16 @@ class Account:
         return f"{said}. They stay in the hub."
 
 
-def _in_avro(path: Path) -> AvroWriter:
-    """What writes rows by the schema in this file."""
-    from leasehold.body_format import schema_text
-
-    try:
-        from leasehold.formats.avro.writing import AvroWriter
-    except ModuleNotFoundError as error:
-        raise MissingDependency("leasehold send --avro-schema", "avro") from error
-    with naming(lambda _: "--avro-schema"):
-        return AvroWriter(schema_text(str(path), Path()))
-
-
-def _registered(avro: AvroWriter, registry: str, hub: str) -> BodyWriter:
-    """What writes rows behind the number that the schema has in a registry, as the value of this hub's topic."""
-    from leasehold.formats.schema_headers import with_header
-    from leasehold.registries import open_registry
-
-    topic = urlsplit(hub).path.rpartition("/")[2].removesuffix(".db")
-    with said_when_slow(masked(registry)), naming(lambda _: "--registry"):
-        number = open_registry(registry).register(f"{topic}-value", avro.text)
-
-    def write(bodies: pa.Array) -> tuple[pa.Array, int | None, str]:
-        written, bad, reason = avro.write(bodies)
-        return with_header(written, number), bad, reason
-
-    return write
-
-
 def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output, write: BodyWriter | None) -> list[int]:
     """Send the files one after another; how many events each had. An error carries a note of what was sent."""
+    from leasehold.cli.rows.body_writers import written
+
     send, account = _sender(hub), Account()
     before = 0
     try:
         with output.progress("sending", sum(source.size for source in sources)) as done:
             for source in sources:
-                for rows in source.rows() if write is None else _written(source, write):
+                for rows in source.rows() if write is None else written(source, write):
                     account.sending = len(rows.bodies)
                     with said_when_slow(masked(hub.url)):
                         send(rows, account.add)
@@ -281,17 +265,6 @@ def _send_all(sources: Sequence[RowFile], hub: Hub, output: Output, write: BodyW
             error.add_note(account.sentence(path, exact=_leaves_nothing(hub) and isinstance(error, Exception)))
         raise
     return account.counts
-
-
-def _written(source: RowFile, write: BodyWriter) -> Iterator[FileRows]:
-    """The rows of a file with their bodies in Avro. Raises `UsageError` for a row that the schema does not take."""
-    done = 0
-    for rows in source.rows():
-        bodies, bad, reason = write(rows.bodies)
-        if bad is not None:
-            source.refuse(reason, f"row {done + bad + 1}")
-        done += len(bodies)
-        yield replace(rows, bodies=bodies)
 
 
 def _leaves_nothing(hub: Hub) -> bool:

@@ -31,6 +31,10 @@ from leasehold.registries.known_schemas import known_schemas
 from leasehold.registries.protobuf import compiled
 
 _ROWS = 16_384  # bodies that are read at once
+_NOT_GIVEN = (
+    "is of no version that the named subjects had when this read began: "
+    "begin it again if they have it now, or name its subject"
+)
 
 
 class BodyReader:
@@ -122,8 +126,8 @@ class BodyReader:
                 reasons = [NO_BODY if body is None else NO_HEADER for body in bodies.take(rows).to_pylist()]
                 parts.append((rows, rejected(reasons, self.schema)))
             elif number not in schemas:
-                reasons = [f"its schema, {number}, is not here"] * len(rows)
-                parts.append((rows, rejected(reasons, self.schema, frozenset({number}))))
+                reason = f"its schema, {number}, {_NOT_GIVEN}"
+                parts.append((rows, rejected([reason] * len(rows), self.schema, frozenset({number}))))
             elif isinstance(reader := _reader_by(self._plain, how, number, schemas[number]), str):
                 parts.append((rows, rejected([reader] * len(rows), self.schema)))
             else:

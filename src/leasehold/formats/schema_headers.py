@@ -45,9 +45,9 @@ def without_header(bodies: pa.Array) -> pa.Array:
     return without_start(bodies, _SIZE)
 
 
-def with_header(bodies: pa.Array, number: int) -> pa.Array:
-    """The same bodies behind the header that names the schema of this number."""
-    return pc.binary_join_element_wise(pa.scalar(b"\0" + number.to_bytes(_SIZE - 1, "big")), bodies, b"")
+def with_header(bodies: pa.Array, number: int, more: bytes = b"") -> pa.Array:
+    """The same bodies behind the header that names the schema of this number, and what `more` its format has there."""
+    return pc.binary_join_element_wise(pa.scalar(b"\0" + number.to_bytes(_SIZE - 1, "big") + more), bodies, b"")
 
 
 def without_number(bodies: pa.Array) -> pa.Array:

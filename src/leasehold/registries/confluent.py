@@ -18,7 +18,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from leasehold.backends import masked
 from leasehold.errors import ConfigError, MissingDependency, RegistryError, RegistryUnavailable
 from leasehold.printable import printable, shortened
-from leasehold.registries.contract import AVRO, RegisteredSchema, Schemas
+from leasehold.registries.contract import AVRO, PROTOBUF, RegisteredSchema, Schemas
+from leasehold.registries.protobuf import registered_text
 
 _OPTIONS = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
 _NOT_FOUND = 404
@@ -42,6 +43,7 @@ class ConfluentRegistry:
         except ImportError as error:
             raise MissingDependency("a schema registry", "registry") from error
         self._shown = masked(url)
+        self._numbers: dict[tuple[str, int], int] = {}  # of versions, each of which has one for ever
         try:
             self._client = partial(SchemaRegistryClient, _settings(url))
             with self._client():
@@ -53,15 +55,36 @@ class ConfluentRegistry:
         with self._client() as client:  # schemas are fetched once: nobody keeps a connection for the next ones
             return {number: self._schema(client, number) if number <= _LAST else None for number in numbers}
 
-    def register(self, subject: str, text: str) -> int:
-        """The number of the schema of Avro of this text, which the subject has from then on.
+    def numbers(self, subject: str) -> set[int]:
+        """The numbers of the schemas that the versions of a subject have; each version is asked for once.
 
-        Raises `RegistryUnavailable`, and `RegistryError` also where the subject does not take it.
+        None where there is no such subject. Raises `RegistryUnavailable`, `RegistryError`.
+        """
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        with self._asked(f"gives no versions of {subject}"), self._client() as client:
+            try:
+                versions = [(subject, version) for version in client.get_versions(subject)]
+            except SchemaRegistryError as error:
+                if _is_not_known(error):
+                    return set()
+                raise
+            for name, version in versions:
+                if (name, version) not in self._numbers:
+                    self._numbers[name, version] = client.get_version(name, version).schema_id
+        return {self._numbers[version] for version in versions}
+
+    def register(self, subject: str, text: str, kind: str = AVRO) -> int:
+        """The number of the schema of this text and kind, which the subject has from then on.
+
+        Raises `ConfigError` for a schema of Protobuf that imports others of yours, `RegistryUnavailable`, and
+        `RegistryError` also where the subject does not take it.
         """
         from confluent_kafka.schema_registry import Schema
 
+        text = registered_text(text) if kind == PROTOBUF else text
         with self._asked(f"does not take this schema for {subject}"), self._client() as client:
-            return int(client.register_schema(subject, Schema(text, AVRO)))
+            return int(client.register_schema(subject, Schema(text, kind)))
 
     def _schema(self, client: Any, number: int) -> RegisteredSchema | None:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -71,7 +94,7 @@ class ConfluentRegistry:
                 found = client.get_schema(number)
                 files = tuple(_files(client, found.references or [], set()))
             except SchemaRegistryError as error:
-                if error.http_status_code == _NOT_FOUND and error.error_code in _NOT_KNOWN:
+                if _is_not_known(error):
                     return None
                 raise
         return RegisteredSchema(found.schema_type or AVRO, found.schema_str, files)
@@ -99,6 +122,11 @@ class ConfluentRegistry:
         if status in _NOT_TAKEN:
             return RegistryError(f"{said}. Give one that goes with those that the subject has")
         return RegistryError(f"{said}. Check the URL, and the user, the password and their rights in it")
+
+
+def _is_not_known(error: Any) -> bool:
+    """Whether a registry says that it has not what it was asked for."""
+    return error.http_status_code == _NOT_FOUND and error.error_code in _NOT_KNOWN
 
 
 def _files(client: Any, references: Iterable[Any], entered: set[str]) -> Iterator[tuple[str, str]]:

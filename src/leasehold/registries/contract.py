@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,4 +36,11 @@ class SchemaRegistry(Protocol):
 
     def schemas(self, numbers: Iterable[int]) -> Schemas:
         """The schemas of these numbers, over one connection. Raises `RegistryUnavailable`, `RegistryError`."""
+        ...
+
+    def numbers(self, subject: str) -> Collection[int]:
+        """The numbers of the schemas that the versions of a subject have, of all that the registry lists.
+
+        None where it has no such subject. Raises `RegistryUnavailable`, `RegistryError`.
+        """
         ...

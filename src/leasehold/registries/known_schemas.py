@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from leasehold.errors import ConfigError
 from leasehold.registries import RegisteredSchema, SchemaRegistry, Schemas, open_registry
@@ -35,6 +35,20 @@ class KnownSchemas:
             self._pause(_PAUSE)
             self._fetch(numbers)
         return {number: self._known.get(number) for number in numbers}
+
+    def of_subjects(self, subjects: Iterable[str]) -> Schemas:
+        """The schemas of all versions that these subjects have now; which those are is asked each time.
+
+        Raises `ConfigError` for a subject that has none, `RegistryUnavailable`, `RegistryError`.
+        """
+        numbers: set[int] = set()
+        for subject in subjects:
+            mine = self._registry.numbers(subject)
+            if not mine:
+                remedy = "Correct the name: serializers call the subject of a topic's values TOPIC-value"
+                raise ConfigError("subjects", subject, "the registry has no version of it", remedy)
+            numbers.update(mine)
+        return self.of(numbers)
 
     def all(self) -> Schemas:
         """What has been fetched so far."""

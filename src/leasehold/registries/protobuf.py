@@ -79,6 +79,19 @@ def compiled(text: str, files: Files = ()) -> str:
         raise ConfigError("writer_schema", printable(shortened(text, _SHOWN)), rule, remedy) from None
 
 
+def registered_text(text: str) -> str:
+    """The schema of this text as Confluent's serializers register it: the file itself, as descriptors in base64.
+
+    All clients can read that, where some take a `.proto` file only from a registry that compiles it for them. Raises
+    what `compiled` raises, and `ConfigError` where the file imports others that no registry has by itself.
+    """
+    file = _serialized(compiled(text))[-1]
+    if others := [name for name in file.dependency if not name.startswith(tuple(_ELSEWHERE))]:
+        remedy = "Register it by a program of yours, and write by a schema that needs no other"
+        raise ConfigError("writer_schema", None, f"it imports {others[0]}, which is not registered with it", remedy)
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
 def _descriptors(text: str, files: Files) -> tuple[dict[str, FileDescriptorProto], str]:
     """All files by name, and the name of the one that the text is."""
     names = {name for name, _ in files}

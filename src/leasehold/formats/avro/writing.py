@@ -1,8 +1,7 @@
 """JSON bodies to bodies in Avro, for who sends rows of files.
 
-Owns which column each type of Avro is read into from JSON, and the promise that nothing is altered: what `fastavro` has
-written is read back, and a row that comes out otherwise is refused. Refuses schemas that hold themselves, unions of
-several types beside null, times of day and durations, by name.
+Owns which column each type of Avro is read into from JSON; `typed.writing` has the promise that nothing is altered.
+Refuses schemas that hold themselves, unions of several types beside null, times of day and durations, by name.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from fastavro import schemaless_writer
 from leasehold.body_format import AVRO, BodyFormat
 from leasehold.errors import ConfigError
 from leasehold.formats.avro.schemas import Node, read_schema
-from leasehold.formats.bodies import BodyReader
-from leasehold.printable import printable, shortened
+from leasehold.formats.typed.writing import TypedWriter, is_map
+from leasehold.registries.contract import AVRO as KIND
 
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -31,11 +30,12 @@ _TYPES: dict[str, pa.DataType] = {
     "fixed": pa.binary(),
 }
 _AT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
-_SHOWN = 200  # characters of what `fastavro` says
 
 
-class AvroWriter:
+class AvroWriter(TypedWriter):
     """Writes JSON bodies by the schema of this text. Raises `ConfigError`, `MissingDependency`."""
+
+    kind, header = KIND, b""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -44,30 +44,9 @@ class AvroWriter:
             raise _not_written("a record that does not hold itself")
         columns = pa.schema([(name, _type(one, name)) for name, one in schema.root.fields.items()])
         self._parsed = schema.parsed
-        self._json = BodyReader(columns)
-        self._avro = BodyReader(columns, BodyFormat(format=AVRO, writer_schema=text))
+        super().__init__(columns, BodyFormat(format=AVRO, writer_schema=text), self._in_avro)
 
-    def write(self, bodies: pa.Array) -> tuple[pa.Array, int | None, str]:
-        """The same bodies in Avro; or of the first that cannot be one, its place and the reason."""
-        read = self._json.read(bodies)
-        if read.reasons is not None:
-            place = read.reasons.is_valid().index(True).as_py()
-            return bodies, place, read.reasons[place].as_py()
-        written: list[bytes] = []
-        for row in read.columns.to_pylist():
-            try:
-                written.append(self._encoded(row))
-            except Exception as error:  # noqa: BLE001 -- of a library that raises what it will, on a row of a file
-                return bodies, len(written), printable(shortened(str(error), _SHOWN))
-        found = pa.array(written, pa.binary())
-        back = self._avro.read(found).columns
-        for place, (row, other) in enumerate(zip(read.columns.to_pylist(), back.to_pylist(), strict=True)):
-            if repr(row) != repr(other):
-                name = next(name for name in row if repr(row[name]) != repr(other[name]))
-                return bodies, place, f"the field {name} is {row[name]}, which the schema cannot hold as it is"
-        return found, None, ""
-
-    def _encoded(self, row: dict[str, Any]) -> bytes:
+    def _in_avro(self, row: dict[str, Any]) -> bytes:
         out = io.BytesIO()
         schemaless_writer(out, self._parsed, {name: _value(value) for name, value in row.items()})
         return out.getvalue()
@@ -75,7 +54,7 @@ class AvroWriter:
 
 def _value(value: Any) -> Any:
     """A value as `fastavro` takes it: maps as dicts."""
-    if isinstance(value, list) and value and all(isinstance(one, tuple) for one in value):
+    if isinstance(value, list) and is_map(value):
         return {name: _value(inner) for name, inner in value}
     if isinstance(value, list):
         return [_value(inner) for inner in value]

@@ -118,6 +118,25 @@ def message_places(body: bytes) -> tuple[Places, int]:
     return tuple(places), at
 
 
+def type_header(message: Descriptor) -> bytes:
+    """What tells this type behind the number of a schema."""
+    places: list[int] = []
+    one: Descriptor | None = message
+    while one is not None:
+        around = one.containing_type
+        beside = one.file.message_types_by_name.values() if around is None else around.nested_types
+        places.insert(0, [each.full_name for each in beside].index(one.full_name))
+        one = around
+    if places == [0]:
+        return b"\0"
+    return b"".join(_varint(2 * number) for number in (len(places), *places))  # zigzag, of what is never negative
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + _varint(rest) if rest else bytes([low])
+
+
 def _number(body: bytes, at: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 7 * _VARINT, 7):

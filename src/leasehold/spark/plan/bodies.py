@@ -1,7 +1,9 @@
 """The strict reader for DataFrames: bodies to columns, with the reason why a body is rejected.
 
 Owns the way from a Spark schema to `leasehold.formats` and back. `MicroBatches(schema=…)` and pipeline files read
-bodies in the tasks that read the hub; `read_bodies` does the same to any DataFrame that has a body.
+bodies in the tasks that read the hub; `read_bodies` does the same to any DataFrame that has a body. Tasks ask no
+registry: a batch of the loop is read again with the schemas that they lacked, and nobody can have a DataFrame of
+somebody else read again, so who calls `read_bodies` names the subjects whose schemas it takes at its start.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from pyspark.sql.types import (
 from leasehold.body_format import DELETED
 from leasehold.errors import ConfigError
 from leasehold.formats import BodyFormat, BodyReader
+from leasehold.registries.known_schemas import known_schemas
 from leasehold.spark.plan.reading import HEADERS
 from leasehold.spark.session.versions import arrow_schema, nullable, schema_from_ddl
 
@@ -95,23 +98,35 @@ def body_reader(schema: StructType, how: BodyFormat) -> BodyReader:
     return BodyReader(arrow_schema(StructType(list(fields))), how)
 
 
-def read_bodies(df: DataFrame, schema: str, how: BodyFormat | None = None, *, reason: str = "reason") -> DataFrame:
+def read_bodies(
+    df: DataFrame,
+    schema: str,
+    how: BodyFormat | None = None,
+    *,
+    subjects: Sequence[str] = (),
+    reason: str = "reason",
+) -> DataFrame:
     """Read the column `body` of `df` as `schema`: its columns come before those of `df`.
 
     `how` is the format of the bodies; default: JSON. A body that does not fit the schema gives nulls, and says why in
     the column `reason`, which is null where the body is good; a table with `RowRules(reject_by=reason)` sets such rows
     aside. Nothing is altered to make it fit. docs/table.md has what each type takes. With an `envelope`, `df` also has
     the columns `properties` and `systemProperties`, maps of text, as Leasehold's source gives them.
+
+    With a `registry`, `subjects` are those whose schemas bodies may be written by, as `["flights-value"]`. This call
+    asks the registry, once, for all versions that they have, and the tasks are given them: they ask nobody. A body with
+    another number is rejected by it. Raises `ConfigError`, also for a subject that the registry has not;
+    `RegistryUnavailable`, `RegistryError`.
     """
     how = how or BodyFormat()
-    if how.registry is not None:
-        rule = "tasks that read a DataFrame of yours ask no registry, and nobody can have it read again"
-        raise ConfigError("registry", None, rule, "Give writer_schema, or run a pipeline file: leasehold run")
+    _check_subjects(subjects, how)
     if how.envelope is not None and (missing := sorted(set(HEADERS) - set(df.columns))):
         rule = f"it is told by headers, and the DataFrame has no column {' and no '.join(missing)}"
         raise ConfigError("envelope", how.envelope, rule, "Keep both columns of the source, as maps of text")
     columns = body_schema(schema, [*df.columns, reason], adds=added_by(how))
     reader = body_reader(columns, how)
+    if how.registry is not None:
+        reader = reader.given(known_schemas(how.registry).of_subjects(subjects))
     place = df.columns.index("body")
     wider = StructType([*columns.fields, *df.schema.fields, StructField(reason, StringType())])
 
@@ -124,3 +139,17 @@ def read_bodies(df: DataFrame, schema: str, how: BodyFormat | None = None, *, re
             yield rows if done.passed is None else rows.filter(pc.invert(done.passed))
 
     return df.mapInArrow(read, wider)
+
+
+def _check_subjects(subjects: Sequence[str], how: BodyFormat) -> None:
+    """Raises `ConfigError` where subjects and a registry do not go together."""
+    if isinstance(subjects, str):
+        raise ConfigError("subjects", subjects, "a list of names", f'Write ["{subjects}"]')
+    if others := [one for one in subjects if not isinstance(one, str) or not one]:
+        raise ConfigError("subjects", others[0], "names of subjects", "Correct it")
+    if subjects and how.registry is None:
+        rule = "a registry has subjects, and the format names none"
+        raise ConfigError("subjects", ", ".join(subjects), rule, "Give registry in BodyFormat, or leave it out")
+    if how.registry is not None and not subjects:
+        rule = "tasks that read a DataFrame of yours ask no registry: this call fetches the schemas for them"
+        raise ConfigError("subjects", None, rule, 'Name the subjects that bodies are written by: ["flights-value"]')

@@ -68,8 +68,10 @@ class RegistryServer:
                     return 200, sorted(self._subjects)
                 case "GET", ["schemas", "ids", number] if number.isdecimal():
                     return self._of_number(int(number))
+                case "GET", ["subjects", subject, "versions"] if subject in self._subjects:
+                    return 200, list(range(1, len(self._subjects[subject]) + 1))
                 case "GET", ["subjects", subject, "versions"]:
-                    return 200, list(range(1, len(self._subjects.get(subject, ())) + 1))
+                    return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found"}
                 case "GET", ["subjects", subject, "versions", version]:
                     return self._of_version(subject, version)
                 case "POST", ["subjects", subject, "versions"]:
