@@ -108,13 +108,13 @@ class AzureSchemasServer(_Server):
                     return self._of_id(id)
                 case "GET", ["$schemaGroups", group, "schemas", name, "versions", version]:
                     found = [one for one in self._of(group, name) if str(one.version) == version]
-                    return _given(found[0]) if found else _missing(f"Schema {group}/{name} version {version}")
+                    return _text(found[0]) if found else _missing(f"Schema {group}/{name} version {version}")
                 case "PUT", ["$schemaGroups", group, "schemas", name]:
-                    return _given(self._register(group, name, media, body), told=False)
+                    return _id(self._register(group, name, media, body))
                 case "POST", ["$schemaGroups", group, "schemas", name] if name.endswith(":get-id"):
                     name = name.removesuffix(":get-id")
                     found = [one for one in self._of(group, name) if (one.media, one.text) == (media, body)]
-                    return _given(found[0], told=False) if found else _missing(f"Schema {group}/{name}")
+                    return _id(found[0]) if found else _missing(f"Schema {group}/{name}")
         return ServerAnswer(404, {"Content-Type": "text/html"}, b"<h1>Not Found</h1>")
 
     def _of(self, group: str, name: str) -> list[_Kept]:
@@ -124,7 +124,7 @@ class AzureSchemasServer(_Server):
         if not re.fullmatch(r"[0-9a-fA-F]{32}", id):
             return _error(400, "InvalidRequest", "SubCode=40000, UnknownType:The request is invalid.")
         found = [one for one in self._kept if one.id == id.lower()]
-        return _given(found[0]) if found else _missing(f"Schema id {id}")
+        return _text(found[0]) if found else _missing(f"Schema id {id}")
 
     def _register(self, group: str, name: str, media: str, text: bytes, id: str | None = None) -> _Kept:
         there = self._of(group, name)
@@ -166,14 +166,21 @@ class IdentityServer(_Server):
         )
 
 
-def _given(one: _Kept, *, told: bool = True) -> ServerAnswer:
-    headers = {
-        "Schema-Id": one.id,
-        "Schema-Group-Name": one.group,
-        "Schema-Name": one.name,
-        "Schema-Version": str(one.version),
+def _named(schema: _Kept) -> dict[str, str]:
+    return {
+        "Schema-Id": schema.id,
+        "Schema-Group-Name": schema.group,
+        "Schema-Name": schema.name,
+        "Schema-Version": str(schema.version),
     }
-    return ServerAnswer(200, {**headers, "Content-Type": one.media}, one.text) if told else ServerAnswer(204, headers)
+
+
+def _text(schema: _Kept) -> ServerAnswer:
+    return ServerAnswer(200, {**_named(schema), "Content-Type": schema.media}, schema.text)
+
+
+def _id(schema: _Kept) -> ServerAnswer:
+    return ServerAnswer(204, _named(schema))
 
 
 def _missing(what: str) -> ServerAnswer:
