@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,12 +12,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("azure.schemaregistry")
 
 from leasehold.body_format import BodyFormat
-from leasehold.errors import ConfigError, RegistryError, RegistryUnavailable, UsageError, Verdict
+from leasehold.errors import (
+    ConfigError,
+    MissingDependency,
+    RegistryError,
+    RegistryUnavailable,
+    UsageError,
+    Verdict,
+)
 from leasehold.formats import BodyReader
+from leasehold.formats.content_types import by_content_type
 from leasehold.handlers.settings import Bodies
 from leasehold.hubs.arrow import TEXT_MAP
 from leasehold.registries import RegisteredSchema, open_registry
@@ -111,6 +122,32 @@ def test_headers_that_tell_two_things_or_nothing_reject_an_event(registry: Azure
         reader(registry).read(pa.array([b"\x02a"]))
 
 
+_NAMES = st.sampled_from(["content-type", "Content-Type", "x", "", "headersBase64", "headersUnreadable"])
+_VALUES = st.sampled_from([None, "", "text/plain", f"avro/binary+{NOBODYS}", f"avro/binary+{'0' * 32}", "[]", "é"])
+_MAPS = st.none() | st.lists(st.tuples(_NAMES, _VALUES), max_size=3)
+
+
+@given(st.lists(st.tuples(_MAPS, _MAPS, st.booleans()), max_size=6), st.integers(0, 2))
+def test_headers_of_many_events_say_what_those_of_each_say(events: list[tuple[Any, Any, bool]], skip: int) -> None:
+    stated, system, there = zip(*events, strict=True) if events else ((), (), ())
+    columns = {"properties": pa.array(stated, TEXT_MAP), "systemProperties": pa.array(system, TEXT_MAP)}
+    table, bodies = pa.table(columns).slice(skip), pa.array([b"" if one else None for one in there], pa.binary())[skip:]
+
+    def named(bodies: pa.Array, headers: pa.Table) -> dict[int, Any]:
+        found = {}
+        for one in by_content_type(bodies, headers):
+            for place, row in enumerate(one.rows.to_pylist()):
+                found[row] = one.reasons[place] if one.number is None else one.number
+        return dict(sorted(found.items()))
+
+    odd = pa.table({name: pa.array([[("headersBase64", "[]")]], TEXT_MAP) for name in columns})  # told one by one
+    each = {}
+    for row in range(len(bodies)):
+        both = pa.concat_tables([table.slice(row, 1), odd])
+        each[row] = named(pa.array([bodies[row].as_py(), None], pa.binary()), both)[0]
+    assert named(bodies, table) == each
+
+
 def test_a_reader_that_is_given_schemas_asks_nobody_and_tells_which_it_needs(registry: AzureRegistry) -> None:
     """Numbers of 128 bits, the highest of them among them, on their way to tasks of Spark and back."""
     text, highest = schema(id="string"), "f" * 32
@@ -200,6 +237,13 @@ def test_an_authority_whose_file_is_not_there(registry: AzureRegistry, tmp_path:
 
 def quoted(registry: AzureRegistry) -> str:
     return registry.url.partition("ca=")[2]
+
+
+@pytest.mark.parametrize("module", ["azure.schemaregistry", "azure.identity"])
+def test_what_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingDependency, match="azschemas"):
+        open_registry("azschemas://ns.servicebus.windows.net")
 
 
 def test_urls_and_combinations_that_are_none_are_refused() -> None:

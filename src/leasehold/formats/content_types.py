@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from leasehold.formats.event_headers import CONTENT_TYPE, EventHeaders, HeadersOfEvent, headers_of
+from leasehold.formats.event_headers import CONTENT_TYPE, EventHeaders, HeadersOfEvent, content_types, headers_of
 from leasehold.formats.misfits import NO_BODY, shown
 from leasehold.formats.schema_headers import NamedBodies
 
@@ -26,13 +26,12 @@ def by_content_type(bodies: pa.Array, headers: EventHeaders) -> Iterator[NamedBo
     """These bodies by the schemas that the headers of their events name."""
     found: dict[int, list[int]] = {}
     unnamed, reasons = [], []
-    for row, (there, one) in enumerate(zip(bodies.is_valid().to_pylist(), headers_of(headers), strict=True)):
-        number = _number(one) if there else NO_BODY
-        if isinstance(number, str):
-            unnamed.append(row)
-            reasons.append(number)
-        else:
+    for row, (there, number) in enumerate(zip(bodies.is_valid().to_pylist(), _numbers(headers), strict=True)):
+        if isinstance(number, int) and there:
             found.setdefault(number, []).append(row)
+        else:
+            unnamed.append(row)
+            reasons.append(str(number) if there else NO_BODY)
     for number, places in found.items():
         rows = pa.array(places, pa.int32())
         yield NamedBodies(number, rows, bodies.take(rows))
@@ -40,11 +39,24 @@ def by_content_type(bodies: pa.Array, headers: EventHeaders) -> Iterator[NamedBo
         yield NamedBodies(None, pa.array(unnamed, pa.int32()), reasons=reasons)
 
 
-def _number(headers: HeadersOfEvent) -> int | str:
-    """The number of the schema that an event names; or why it names none."""
+def _numbers(headers: EventHeaders) -> Iterator[int | str]:
+    """The number of the schema that each event names; or why it names none."""
+    stated = content_types(headers)
+    if stated is None:
+        yield from map(_number_of, headers_of(headers))
+        return
+    each = stated.dictionary_encode("encode")  # thousands of events, and a few content types
+    numbers = [_number(content_type) for content_type in each.dictionary.to_pylist()]
+    yield from (numbers[place] for place in each.indices.to_pylist())
+
+
+def _number_of(headers: HeadersOfEvent) -> int | str:
     if (wrong := headers.wrong.get(CONTENT_TYPE)) is not None:
         return f"the header {CONTENT_TYPE} {wrong}"
-    content_type = headers.values.get(CONTENT_TYPE)
+    return _number(headers.values.get(CONTENT_TYPE))
+
+
+def _number(content_type: str | None) -> int | str:
     if content_type is None:
         return NO_CONTENT_TYPE
     named = _NAMED.fullmatch(content_type.strip())

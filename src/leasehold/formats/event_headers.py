@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from leasehold.formats.misfits import shown
 
@@ -24,6 +25,8 @@ EventHeaders: TypeAlias = pa.Table | pa.RecordBatch
 CONTENT_TYPE = "content-type"
 
 _Pairs = Sequence[tuple[str, str | bytes | None]]
+_OF_KAFKA = pa.array(["headersunreadable", "headersbase64"])
+"""System properties, in lower case, that tell of headers which `properties` cannot."""
 _NOT_UTF8, _TWICE = "is not UTF-8", "is there twice, with different values"
 
 
@@ -33,6 +36,12 @@ class HeadersOfEvent:
 
     values: Mapping[str, str | None]
     wrong: Mapping[str, str]
+
+
+def content_types(headers: EventHeaders) -> pa.Array | None:
+    """The content type of each event, null where it has none; None where it takes `headers_of` to tell."""
+    of_hub, stated = _content_types(headers, "systemProperties"), _content_types(headers, "properties")
+    return None if of_hub is None or stated is None else pc.coalesce(of_hub, stated)
 
 
 def headers_of(headers: EventHeaders) -> Iterator[HeadersOfEvent]:
@@ -53,6 +62,24 @@ def headers_of(headers: EventHeaders) -> Iterator[HeadersOfEvent]:
             wrong = {name: what for name, what in found.wrong.items() if name != CONTENT_TYPE}
             found = HeadersOfEvent({**found.values, CONTENT_TYPE: of_amqp}, wrong)
         yield found
+
+
+def _content_types(headers: EventHeaders, column: str) -> pa.Array | None:
+    """That of each map of a column; None where one has it twice, or tells of headers that are no texts."""
+    rows = pa.array(range(headers.num_rows), pa.int64())
+    if column not in headers.schema.names:
+        return pa.nulls(headers.num_rows, pa.string())
+    maps = _array(headers, column)
+    first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    names = pc.utf8_lower(maps.keys[first:last])
+    if maps.null_count or pc.any(pc.is_in(names, _OF_KAFKA)).as_py():
+        return None
+    lists = pa.ListArray.from_arrays(pc.subtract(maps.offsets, first), names)
+    there = pc.equal(names, CONTENT_TYPE)
+    places = pc.list_parent_indices(lists).filter(there)
+    if pc.count_distinct(places).as_py() < len(places):
+        return None
+    return maps.items[first:last].filter(there).take(pc.index_in(rows, places))
 
 
 def _by_name(pairs: _Pairs, *, encoded: bool = False) -> HeadersOfEvent:
@@ -77,15 +104,18 @@ def _by_name(pairs: _Pairs, *, encoded: bool = False) -> HeadersOfEvent:
 
 def _maps(headers: EventHeaders, column: str) -> list[_Pairs]:
     """The pairs of each map of a column, with names in lower case."""
-    found = headers.column(column)
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
+    found = _array(headers, column)
     offsets = found.offsets.to_pylist()
     first, last = offsets[0], offsets[-1]
     names = [name.lower() for name in found.keys[first:last].to_pylist()]
     pairs = list(zip(names, found.items[first:last].to_pylist(), strict=True))
     bounds = zip(offsets, offsets[1:], found.is_valid().to_pylist(), strict=False)
     return [pairs[begin - first : end - first] if valid else () for begin, end, valid in bounds]
+
+
+def _array(headers: EventHeaders, column: str) -> pa.Array:
+    found = headers.column(column)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def _exact(text: str | None) -> _Pairs | None:
