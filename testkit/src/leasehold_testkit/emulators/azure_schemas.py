@@ -89,6 +89,12 @@ class AzureSchemasServer(_Server):
         """What clients are told in place of `NAMESPACE.servicebus.windows.net`."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all schemas, in the order in which they came."""
+        with self._lock:
+            return [one.id for one in self._kept]
+
     def register(self, group: str, name: str, text: str, format: str = "Avro", id: str | None = None) -> str:
         """Register a schema of this text, under an `id` of your own if you give one. Its id."""
         media = f"application/json; serialization={format}" if format != "Custom" else "text/plain; charset=utf-8"
