@@ -56,6 +56,7 @@ def test_bodies_are_read_by_the_schemas_that_their_content_types_name(
     assert sorted(set(registry.asked) - {NOBODYS}) == sorted(registry.server.ids)
 
 
+@pytest.mark.more  # test_of_file waits for another registry so, and tests/formats says that this one is away
 def test_a_registry_that_is_away_is_waited_for(tmp_path: Path, hub: LogHub, monkeypatch: pytest.MonkeyPatch) -> None:
     dice, text = Random(71), json.dumps({**AVRO, "doc": "one"})
     with azure_registry(tmp_path, monkeypatch) as registry:
