@@ -207,7 +207,7 @@ def unknown_option(option: str, before: Iterable[str], secrets: Collection[str])
 _SECRET = re.compile(r"(?:pass\w*|secret|token|pem|connection_string\w*|accesskey|signature|\bsig)=", re.IGNORECASE)
 _HOST = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
 """A host with or without a port."""
-_WITHOUT_USER = ("kafka", "eventhubs", "servicebus", "azblob", "aztable")
+_WITHOUT_USER = ("kafka", "eventhubs", "servicebus", "azblob", "aztable", "azschemas")
 """Schemes whose URL has no user before the host."""
 
 

@@ -33,6 +33,8 @@ ENCODINGS = (IDENTITY, GZIP, ZSTD)
 """What `content_encoding` may be."""
 CLOUD_EVENTS = "cloudevents"
 """What `envelope` may be."""
+AZURE_SCHEMAS = "azschemas://"
+"""How the URL begins of a registry whose schemas are named by the content types of events, and not by their bodies."""
 EXACT, TRUNCATE = "exact", "truncate"
 """What `timestamps` may be."""
 
@@ -57,7 +59,7 @@ class BodyFormat:
                       Avro its JSON text; of Protobuf a `.proto` file that imports no others of yours, or a set of
                       descriptors, which as text is in base64
     registry          in place of `writer_schema`, the URL of the registry that has the schemas by whose numbers bodies
-                      begin
+                      begin; or `azschemas://NAMESPACE…`, Azure's, whose schemas content types name
     message           with `protobuf`, the full name of the type of the bodies. Default: the only one of the schema, or
                       with a registry the one that a body names
     envelope          `cloudevents`: events are CloudEvents, in structured or binary mode as their headers say; `format`
@@ -113,8 +115,19 @@ class BodyFormat:
         for name, formats in (("writer_schema", by_schema), ("registry", by_schema), ("message", (PROTOBUF,))):
             if self.format not in formats and getattr(self, name) is not None:
                 raise _of_others(name, formats)
+        self._check_content_types()
         if self.writer_schema is not None:
             object.__setattr__(self, "writer_schema", schema_text(self.writer_schema, Path()))
+
+    def _check_content_types(self) -> None:
+        if not self.by_content_type:
+            return
+        if self.encoding != AVRO:
+            rule = f"schemas of {AZURE_SCHEMAS} are of Avro, and bodies in {self.encoding.title()} are read otherwise"
+            raise ConfigError("registry", None, rule, 'Set format = "avro", or give writer_schema')
+        if self.envelope is not None:
+            rule = f"with {AZURE_SCHEMAS} the content type of an event names its schema, and not its envelope"
+            raise ConfigError("envelope", self.envelope, rule, "Leave it out, or give writer_schema")
 
     def _check_changes(self) -> None:
         if isinstance(self.skipped_operations, str):
@@ -145,6 +158,20 @@ class BodyFormat:
         return JSON if self.writer_schema is None and self.registry is None else AVRO
 
     @property
+    def by_content_type(self) -> bool:
+        """Whether the content type of an event names the schema that its body was written by."""
+        return self.registry is not None and self.registry.startswith(AZURE_SCHEMAS)
+
+    @property
+    def by_headers(self) -> bool:
+        """Whether a body is read by the headers of its event, which have to be kept with it therefore."""
+        return self.envelope is not None or self.by_content_type
+
+    def named(self, number: int) -> str:
+        """The number of a schema as its registry writes it."""
+        return f"{number:032x}" if self.by_content_type else str(number)
+
+    @property
     def adds(self) -> tuple[str, ...]:
         """The columns that come behind those of the schema: the rescue column, that of deleted rows."""
         if self.format == DEBEZIUM:
@@ -167,10 +194,13 @@ def _of_others(name: str, formats: Sequence[str]) -> ConfigError:
 
 
 def check_for_handlers(how: BodyFormat) -> None:
-    """Refuse what handlers and queues are not given: an envelope, and changes. Raises `ConfigError`."""
-    if how.envelope is not None:
-        rule = "it is told by headers, and of an event that is parked, or a message, the body alone is kept and read"
-        raise ConfigError("envelope", how.envelope, rule, "Leave it out, or fill a table without a handler")
+    """Refuse what handlers and queues are not given: what headers tell of, and changes. Raises `ConfigError`."""
+    if how.by_headers:
+        name, value = ("registry", AZURE_SCHEMAS) if how.envelope is None else ("envelope", how.envelope)
+        told = "its schemas are named" if how.envelope is None else "it is told"
+        rule = f"{told} by headers, and of an event that is parked, or a message, the body alone is kept and read"
+        remedy = "Give writer_schema" if how.envelope is None else "Leave it out"
+        raise ConfigError(name, value, rule, f"{remedy}, or fill a table without a handler")
     if how.format == DEBEZIUM:
         rule = "a handler is given events, and changes of Debezium are rows of a table"
         raise ConfigError("format", how.format, rule, "Read the bodies as JSON, or fill a table without a handler")

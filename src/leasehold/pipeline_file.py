@@ -226,7 +226,6 @@ class PipelineFile:
             "ownership_store": self.ownership_url,
             "checkpoint_store": self.checkpoint_url or NONE,
             "pipeline": self.name,
-            "envelope": self.transform.envelope,
             "on_error": self.transform.on_error,
             "max_poison": self.transform.max_poison,
         }

@@ -521,7 +521,7 @@ def test_a_registry_is_asked(tmp_path: Path) -> None:
     with closing(RegistryServer(user="me", password="right")) as server:  # noqa: S106
         for user, said in (
             ("me:right", []),
-            ("me:wrong", ["Check the URL, and the user, the password and their rights in it"]),
+            ("me:wrong", ["Check the URL, and the user and password, or the token, and their rights"]),
         ):
             write_registered(tmp_path, server.url.replace("http://", f"http://{user}@"))
             _, checks = looked_at(tmp_path)

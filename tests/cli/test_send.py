@@ -552,10 +552,14 @@ def test_rows_written_through_a_registry_are_what_confluents_deserializer_reads(
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://me:wrong@127.0.0.1:{port}", "Check the URL, and the user, the password and their rights in it"),
+        (
+            "http://me:wrong@127.0.0.1:{port}",
+            "Check the URL, and the user and password, or the token, and their rights",
+        ),
         ("http://me:right@127.0.0.1:{port}/here", "Check the path of the URL"),
         ("http://me:right@127.0.0.1:{port}?no=1", "--registry"),
         ("kafka://127.0.0.1:{port}", "a URL of http or https"),
+        ("azschemas://127.0.0.1:{port}", "only Confluent's registries are written to"),
     ],
 )
 def test_a_registry_that_does_not_take_the_schema_leaves_the_hub_empty(tmp_path: Path, url: str, says: str) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
-from click.testing import CliRunner
 from cloudevents.core.bindings.kafka import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 from pyspark.sql import SparkSession
 
 from leasehold import Event
-from leasehold.cli.app import app
 from leasehold.hubs.log import LogHub
 from leasehold.operations.aside.contract import EntryFilter
 from leasehold.operations.aside.rejected import RejectedAside
@@ -49,6 +46,7 @@ from tests.projected.protobuf_flights import (
     write_registered_protobuf,
 )
 from tests.spark.handled_runs import opened_as
+from tests.spark.ways import on_spark, plain
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.more
@@ -213,14 +211,3 @@ def test_a_registry_that_is_away_is_waited_for(
         thread.join(PATIENCE)
     assert not thread.is_alive()
     assert contents_of(tmp_path)[1]
-
-
-def plain(file: Path, spark: SparkSession) -> None:
-    said = CliRunner().invoke(app, ["run", str(file), "--no-spark", "--available-now", "--json"])
-    assert said.exit_code == 0, said.output
-    assert json.loads(said.stdout)["read"] in (3, 400)
-
-
-def on_spark(file: Path, spark: SparkSession) -> None:
-    run = PipelineRun(read_pipeline_file(file), java=opened_as(spark), available_now=True)
-    run.run(threading.Event())

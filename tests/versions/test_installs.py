@@ -38,6 +38,7 @@ OF_EXTRAS = {
     "azure": ["leasehold.stores.azure.blob", "leasehold.stores.azure.table", "leasehold.stores.azure.blob_leases"],
     "azure,log": ["leasehold.hubs.event_hubs.hub"],
     "servicebus": ["leasehold.queues.service_bus.queue"],
+    "azschemas": ["leasehold.registries.azure_schemas", "azure.schemaregistry", "azure.identity", "fastavro"],
     "kafka": ["leasehold.hubs.kafka.hub"],
     "metrics": ["leasehold.metrics"],
     "otel": ["leasehold.tracing"],

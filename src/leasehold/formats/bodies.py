@@ -17,14 +17,15 @@ import pyarrow as pa
 from leasehold.arrow_masks import true_places
 from leasehold.body_format import DEBEZIUM, IDENTITY, JSON, PROTOBUF, BodyFormat, SchemaText
 from leasehold.errors import ConfigError, UsageError
-from leasehold.formats.cloud_events import CloudEvents, EventHeaders, data_columns
+from leasehold.formats.cloud_events import CloudEvents, data_columns
 from leasehold.formats.connect.changes import ChangeReader, changed
 from leasehold.formats.connect.columns import typed_columns
 from leasehold.formats.connect.json_changes import JsonChanges
+from leasehold.formats.content_types import by_content_type
 from leasehold.formats.encodings import decoded
+from leasehold.formats.event_headers import EventHeaders
 from leasehold.formats.format_readers import FormatReader, ReadBodies, in_order, joined, rejected, with_rescue
-from leasehold.formats.misfits import NO_BODY
-from leasehold.formats.schema_headers import NO_HEADER, by_schema, schema_numbers, without_header
+from leasehold.formats.schema_headers import NamedBodies, by_schema
 from leasehold.formats.shapes import check_columns, nullable
 from leasehold.registries import RegisteredSchema, Schemas
 from leasehold.registries.known_schemas import known_schemas
@@ -77,27 +78,28 @@ class BodyReader:
         schema, how, _ = self._given
         return self if how.registry is None else BodyReader(schema, how, schemas)
 
-    def schemas_of(self, bodies: pa.Array) -> Schemas:
+    def schemas_of(self, bodies: pa.Array, headers: EventHeaders | None = None) -> Schemas:
         """The schemas that these bodies name, from the registry. Raises `RegistryUnavailable`, `RegistryError`."""
-        how = self._given[1]
-        if how.registry is None:
+        if self._given[1].registry is None:
             return {}
-        groups = decoded(bodies.cast(pa.binary()), how.content_encoding)
-        return self._known.of(set().union(*(schema_numbers(group) for group, _ in groups)))
+        groups = self._groups([bodies.cast(pa.binary())], headers)
+        named = [one for group, _, its in groups for one in self._named(group, its)]
+        return self._known.of({one.number for one in named if one.number is not None})
 
     @property
     def reads_headers(self) -> bool:
         """Whether `read` has to be given headers: those that were there when the event was read first, too."""
-        return self._events is not None
+        return self._given[1].by_headers
 
     def read(self, bodies: pa.Array | pa.ChunkedArray, headers: EventHeaders | None = None) -> ReadBodies:
         """Read these bodies, of any binary or string type; a null is an event without a body.
 
-        `headers` has the columns `properties` and `systemProperties` of the same events, among any others; without an
-        `envelope` nobody looks at it. Raises `UsageError` where an envelope needs it and it is not there.
+        `headers` has the columns `properties` and `systemProperties` of the same events, among any others; nobody looks
+        at it where bodies are not read by headers. Raises `UsageError` where they are, and it is not there.
         """
-        if self._events is not None and (headers is None or "properties" not in headers.schema.names):
-            raise UsageError("an envelope is told by headers: give the events with their properties as headers")
+        if self.reads_headers and (headers is None or "properties" not in headers.schema.names):
+            what = "an envelope is told" if self._events is not None else "schemas are named"
+            raise UsageError(f"{what} by headers: give the events with their properties as headers")
         pieces = [
             chunk[first : first + _ROWS].cast(pa.binary())
             for chunk in (bodies.chunks if isinstance(bodies, pa.ChunkedArray) else [bodies])
@@ -105,33 +107,50 @@ class BodyReader:
         ]
         return joined([*self._parts(pieces, headers)], self.schema)
 
-    def _parts(self, pieces: Iterable[pa.Array], headers: EventHeaders | None) -> Iterator[ReadBodies]:
-        how, begin = self._given[1], 0
-        for group, wrong in (found for piece in pieces for found in decoded(piece, how.content_encoding)):
-            part = self._read(group, headers if headers is None else headers.slice(begin, len(group)))
+    def _groups(
+        self, pieces: Iterable[pa.Array], headers: EventHeaders | None
+    ) -> Iterator[tuple[pa.Array, Mapping[int, str], EventHeaders | None]]:
+        """The bodies without their content encoding, what is wrong with some by their places, and their headers."""
+        begin = 0
+        for group, wrong in (found for piece in pieces for found in decoded(piece, self._given[1].content_encoding)):
+            yield group, wrong, None if headers is None else headers.slice(begin, len(group))
             begin += len(group)
-            yield _of_nulls(part, group, wrong, tombstones=how.format == DEBEZIUM) if group.null_count else part
+
+    def _parts(self, pieces: Iterable[pa.Array], headers: EventHeaders | None) -> Iterator[ReadBodies]:
+        tombstones = self._given[1].format == DEBEZIUM
+        for group, wrong, its in self._groups(pieces, headers):
+            part = self._read(group, its)
+            yield _of_nulls(part, group, wrong, tombstones=tombstones) if group.null_count else part
 
     def _read(self, bodies: pa.Array, headers: EventHeaders | None) -> ReadBodies:
         if self._events is not None and headers is not None:
             return self._events.read(bodies, headers)
-        return self._reader.read(bodies) if self._given[1].registry is None else self._by_their_schemas(bodies)
+        if self._given[1].registry is None:
+            return self._reader.read(bodies)
+        return self._by_their_schemas([*self._named(bodies, headers)])
 
-    def _by_their_schemas(self, bodies: pa.Array) -> ReadBodies:
+    def _named(self, bodies: pa.Array, headers: EventHeaders | None) -> Iterator[NamedBodies]:
+        """The bodies by the schemas that they name, or the headers of their events."""
+        if headers is None or not self._given[1].by_content_type:
+            return by_schema(bodies)
+        return by_content_type(bodies, headers)
+
+    def _by_their_schemas(self, named: Sequence[NamedBodies]) -> ReadBodies:
         _, how, given = self._given
-        schemas = self._known.of(schema_numbers(bodies)) if given is None else given
+        numbers = {one.number for one in named if one.number is not None}
+        schemas = self._known.of(numbers) if given is None else given
         parts: list[tuple[pa.Array, ReadBodies]] = []
-        for number, rows in by_schema(bodies):
-            if number is None:
-                reasons = [NO_BODY if body is None else NO_HEADER for body in bodies.take(rows).to_pylist()]
-                parts.append((rows, rejected(reasons, self.schema)))
-            elif number not in schemas:
-                reason = f"its schema, {number}, {_NOT_GIVEN}"
-                parts.append((rows, rejected([reason] * len(rows), self.schema, frozenset({number}))))
-            elif isinstance(reader := _reader_by(self._plain, how, number, schemas[number]), str):
-                parts.append((rows, rejected([reader] * len(rows), self.schema)))
+        for one in named:
+            if one.number is None:
+                part = rejected(one.reasons, self.schema)
+            elif one.number not in schemas:
+                reasons = [f"its schema, {how.named(one.number)}, {_NOT_GIVEN}"] * len(one.rows)
+                part = rejected(reasons, self.schema, frozenset({one.number}))
+            elif isinstance(reader := _reader_by(self._plain, how, one.number, schemas[one.number]), str):
+                part = rejected([reader] * len(one.rows), self.schema)
             else:
-                parts.append((rows, reader.read(without_header(bodies.take(rows)))))
+                part = reader.read(one.values)
+            parts.append((one.rows, part))
         return in_order(parts, self.schema) if parts else rejected([], self.schema)
 
 
@@ -176,14 +195,15 @@ def _of_nulls(part: ReadBodies, bodies: pa.Array, wrong: Mapping[int, str], *, t
 @functools.lru_cache(maxsize=256)
 def _reader_by(schema: pa.Schema, how: BodyFormat, number: int, registered: RegisteredSchema | None) -> _Reads | str:
     """What reads bodies of one registered schema; or why nobody can."""
+    name = how.named(number)
     if registered is None:
-        return f"its schema, {number}, is not known to the registry"
+        return f"its schema, {name}, is not known to the registry"
     if registered.kind.lower() != how.encoding:
-        return f"its schema, {number}, is of {registered.kind.title()}, and the format is {how.encoding.title()}"
+        return f"its schema, {name}, is of {registered.kind.title()}, and the format is {how.encoding.title()}"
     wrong = registered.wrong
     try:
         if not wrong:
             return _reader(schema, how, registered)
     except ConfigError as error:
         wrong = error.rule
-    return f"its schema, {number}, cannot be read: {wrong}"
+    return f"its schema, {name}, cannot be read: {wrong}"

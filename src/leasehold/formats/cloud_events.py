@@ -28,25 +28,21 @@ Refused: to raise, whatever bodies and headers hold. Pure.
 
 from __future__ import annotations
 
-import json
 import re
-from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from leasehold.body_format import JSON, PROTOBUF, TRUNCATE, BodyFormat
 from leasehold.errors import ConfigError
+from leasehold.formats.event_headers import CONTENT_TYPE, EventHeaders, HeadersOfEvent, headers_of
 from leasehold.formats.format_readers import ReadBodies
 from leasehold.formats.json_rows import compact, members_of
 from leasehold.formats.json_values import AsWritten, Convert, Verbatim, converter, misfit
 from leasehold.formats.misfits import Misfit, shown
-
-EventHeaders: TypeAlias = pa.Table | pa.RecordBatch
-"""Rows with the columns `properties` and `systemProperties`: maps of text."""
 
 _PREFIX = "ce_"
 _PREFIXES = (_PREFIX, "cloudevents:", "cloudevents_")
@@ -54,12 +50,10 @@ _PREFIXES = (_PREFIX, "cloudevents:", "cloudevents_")
 _ATTRIBUTE = re.compile(r"(?!data\Z)[a-z0-9]+")
 _VERSION = re.compile(r"1\.[0-9]+")
 _REQUIRED = ("specversion", "id", "source", "type")
-_CONTENT_TYPE, _OF_EVENTS, _STRUCTURED = "content-type", "application/cloudevents", "application/cloudevents+json"
+_OF_EVENTS, _STRUCTURED = "application/cloudevents", "application/cloudevents+json"
 _OF_JSON = re.compile(r"[^/]+/(?:.+\+)?json")
 _MILLISECONDS = re.compile(r"-?[0-9]{1,18}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_Pairs = Sequence[tuple[str, str | bytes | None]]
-_NOT_UTF8, _TWICE = "is not UTF-8", "is there twice, with different values"
 
 
 class DataReader(Protocol):
@@ -70,19 +64,6 @@ class DataReader(Protocol):
 
 class _NoEvent(Exception):
     """Why an event is rejected."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Headers:
-    """The headers of one event by their names in lower case, and what is wrong with some."""
-
-    values: Mapping[str, str | None]
-    wrong: Mapping[str, str]
-
-    def text(self, name: str) -> str | None:
-        if name in self.wrong:
-            raise _NoEvent(f"the header {name} {self.wrong[name]}")
-        return self.values.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +103,7 @@ class CloudEvents:
         reasons: list[str | None] = []
         rows: list[list[Any]] = []
         data: list[bytes | None] = []
-        for body, one in zip(bodies.to_pylist(), _headers_of(headers), strict=True):
+        for body, one in zip(bodies.to_pylist(), headers_of(headers), strict=True):
             row, content, reason = self._row(body, one)
             rows.append(row)
             data.append(content)
@@ -133,7 +114,7 @@ class CloudEvents:
         read = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         return ReadBodies(read, pa.array(reasons, pa.string()) if any(reasons) else None, unknown)
 
-    def _row(self, body: bytes | None, headers: _Headers) -> tuple[list[Any], bytes | None, str | None]:
+    def _row(self, body: bytes | None, headers: HeadersOfEvent) -> tuple[list[Any], bytes | None, str | None]:
         """The values of the attributes' columns, the data, and the reason if the event is rejected."""
         try:
             event = self._opened(body, headers)
@@ -156,8 +137,8 @@ class CloudEvents:
         except Misfit as error:
             raise error.within(field.name) from None
 
-    def _opened(self, body: bytes | None, headers: _Headers) -> _Opened:
-        content_type = headers.text(_CONTENT_TYPE)
+    def _opened(self, body: bytes | None, headers: HeadersOfEvent) -> _Opened:
+        content_type = _text(headers, CONTENT_TYPE)
         media = (content_type or "").partition(";")[0].strip().lower()
         if media == _STRUCTURED:
             event = self._structured(body)
@@ -175,13 +156,13 @@ class CloudEvents:
             raise _NoEvent(f"no CloudEvent of version 1: its specversion is {shown(version)}")
         return event
 
-    def _binary(self, body: bytes | None, content_type: str | None, headers: _Headers) -> _Opened:
+    def _binary(self, body: bytes | None, content_type: str | None, headers: HeadersOfEvent) -> _Opened:
         for prefix in _PREFIXES:
-            if headers.text(f"{prefix}specversion") is not None:
+            if _text(headers, f"{prefix}specversion") is not None:
                 break
         else:
-            raise _NoEvent(f"no CloudEvent: it has no header ce_specversion, and no {_CONTENT_TYPE} {_STRUCTURED}")
-        attributes = {name: headers.text(f"{prefix}{name}") for name in self._asked}
+            raise _NoEvent(f"no CloudEvent: it has no header ce_specversion, and no {CONTENT_TYPE} {_STRUCTURED}")
+        attributes = {name: _text(headers, f"{prefix}{name}") for name in self._asked}
         attributes["datacontenttype"] = content_type
         if prefix != _PREFIX and (time := attributes.get("time")) is not None:
             attributes["time"] = _time_of_amqp(time)
@@ -255,68 +236,10 @@ def _array(rows: Sequence[Sequence[Any]], place: int, field: pa.Field) -> pa.Arr
     return pa.array([row[place] for row in rows], field.type)
 
 
-# Headers
-
-
-def _headers_of(headers: EventHeaders) -> Iterator[_Headers]:
-    """The headers of each event. The content type that AMQP has comes before a property that is called so."""
-    stated = _maps(headers, "properties")
-    system = _maps(headers, "systemProperties") if "systemProperties" in headers.schema.names else [()] * len(stated)
-    for its, of_hub in zip(stated, system, strict=True):
-        if not of_hub:
-            yield _by_name(its)
-            continue
-        told: dict[str, Any] = dict(of_hub)
-        if (unreadable := told.get("headersunreadable")) is not None:
-            yield _Headers({}, {_CONTENT_TYPE: f"cannot be read: {shown(unreadable)}"})
-            continue
-        exact = _exact(told.get("headersbase64"))
-        found = _by_name(its) if exact is None else _by_name(exact, encoded=True)
-        if (of_amqp := told.get(_CONTENT_TYPE)) is not None:
-            wrong = {name: what for name, what in found.wrong.items() if name != _CONTENT_TYPE}
-            found = _Headers({**found.values, _CONTENT_TYPE: of_amqp}, wrong)
-        yield found
-
-
-def _by_name(pairs: _Pairs, *, encoded: bool = False) -> _Headers:
-    alone: dict[str, Any] = dict(pairs)
-    if len(alone) == len(pairs) and not encoded:
-        return _Headers(alone, {})
-    values: dict[str, str | None] = {}
-    wrong: dict[str, str] = {}
-    for name, value in pairs:
-        if value is None:
-            continue
-        if isinstance(value, bytes):
-            try:
-                value = value.decode()
-            except UnicodeDecodeError:
-                wrong[name] = _NOT_UTF8
-                continue
-        if values.setdefault(name, value) != value:
-            wrong[name] = _TWICE
-    return _Headers(values, wrong)
-
-
-def _maps(headers: EventHeaders, column: str) -> list[_Pairs]:
-    """The pairs of each map of a column, with names in lower case."""
-    found = headers.column(column)
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
-    offsets = found.offsets.to_pylist()
-    first, last = offsets[0], offsets[-1]
-    names = [name.lower() for name in found.keys[first:last].to_pylist()]
-    pairs = list(zip(names, found.items[first:last].to_pylist(), strict=True))
-    bounds = zip(offsets, offsets[1:], found.is_valid().to_pylist(), strict=False)
-    return [pairs[begin - first : end - first] if valid else () for begin, end, valid in bounds]
-
-
-def _exact(text: str | None) -> _Pairs | None:
-    """All headers of a message of Kafka of which a map of texts says less, as `hubs.kafka.chunks` has them."""
-    try:
-        return [(name.lower(), None if value is None else b64decode(value)) for name, value in json.loads(text or "")]
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return None  # nobody's who knows that form
+def _text(headers: HeadersOfEvent, name: str) -> str | None:
+    if name in headers.wrong:
+        raise _NoEvent(f"the header {name} {headers.wrong[name]}")
+    return headers.values.get(name)
 
 
 def _time_of_amqp(value: str) -> str:

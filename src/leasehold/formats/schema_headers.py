@@ -6,10 +6,13 @@ bytes, the highest first. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from leasehold.formats.misfits import NO_BODY
 
 NO_HEADER = "the body does not begin with the number of a schema: a byte 0, and four more"
 
@@ -18,8 +21,21 @@ _END = 2**31 - 1
 """Behind the last byte of any body: without an end, Arrow reckons with a negative one, and fails."""
 
 
-def by_schema(bodies: pa.Array) -> Iterator[tuple[int | None, pa.Array]]:
-    """Each number of a schema that these bodies name, with the rows of its bodies; None for those that name none."""
+@dataclass(frozen=True, slots=True)
+class NamedBodies:
+    """Bodies that name the same schema: their rows, and the values that were written by it.
+
+    Those that name none have the number None, no values, and the reason why each is rejected.
+    """
+
+    number: int | None
+    rows: pa.Array
+    values: pa.Array | None = None
+    reasons: Sequence[str] = ()
+
+
+def by_schema(bodies: pa.Array) -> Iterator[NamedBodies]:
+    """These bodies by the schemas that they name."""
     heads = pc.binary_slice(bodies, 0, _SIZE).dictionary_encode()
     rows = pc.cast(pc.sort_indices(heads.indices), pa.int32())  # those without a body are last
     counts = pc.value_counts(heads.indices.take(rows))
@@ -30,19 +46,11 @@ def by_schema(bodies: pa.Array) -> Iterator[tuple[int | None, pa.Array]]:
         if number is None:
             unnamed.append(mine)
         else:
-            yield number, mine
+            yield NamedBodies(number, mine, without_start(bodies.take(mine), _SIZE))
     if unnamed:
-        yield None, pc.take(pa.concat_arrays(unnamed), pc.sort_indices(pa.concat_arrays(unnamed)))
-
-
-def schema_numbers(bodies: pa.Array) -> set[int]:
-    """The numbers of schemas that these bodies name."""
-    return {number for number, _ in by_schema(bodies) if number is not None}
-
-
-def without_header(bodies: pa.Array) -> pa.Array:
-    """What is behind the headers of bodies that have one."""
-    return without_start(bodies, _SIZE)
+        mine = pc.take(pa.concat_arrays(unnamed), pc.sort_indices(pa.concat_arrays(unnamed)))
+        reasons = [NO_BODY if body is None else NO_HEADER for body in bodies.take(mine).to_pylist()]
+        yield NamedBodies(None, mine, reasons=reasons)
 
 
 def with_header(bodies: pa.Array, number: int, more: bytes = b"") -> pa.Array:
@@ -60,7 +68,7 @@ def without_number(bodies: pa.Array) -> pa.Array:
         return bodies
     brace = pc.equal(pc.binary_slice(bodies, _SIZE, _SIZE + 1), b"{")
     other = pc.not_equal(pc.binary_slice(bodies, _SIZE + 1, _SIZE + 2), b"\0")
-    return pc.if_else(pc.and_(headed, pc.and_(brace, other)), without_header(bodies), bodies)
+    return pc.if_else(pc.and_(headed, pc.and_(brace, other)), without_start(bodies, _SIZE), bodies)
 
 
 def without_start(bodies: pa.Array, size: int) -> pa.Array:

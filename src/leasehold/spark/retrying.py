@@ -67,7 +67,7 @@ class Retransform:
                 from leasehold.spark.plan.row_wise import used_columns
 
                 self._used = used_columns(transformed, COLUMNS)
-                if file.body_format.envelope is not None:
+                if file.body_format.by_headers:
                     self._used |= set(HEADERS)
         except BaseException:
             self.close()

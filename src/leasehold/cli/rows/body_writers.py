@@ -61,10 +61,15 @@ def registered(writer: AvroWriter | ProtobufWriter, registry: str, hub: str) -> 
     """What writes rows behind the number that the schema has in a registry, as the value of this hub's topic."""
     from leasehold.formats.schema_headers import with_header
     from leasehold.registries import open_registry
+    from leasehold.registries.confluent import ConfluentRegistry
 
     topic = urlsplit(hub).path.rpartition("/")[2].removesuffix(".db")
     with said_when_slow(masked(registry)), naming(lambda _: "--registry"):
-        number = open_registry(registry).register(f"{topic}-value", writer.text, writer.kind)
+        asked = open_registry(registry)
+        if not isinstance(asked, ConfluentRegistry):
+            rule = "only Confluent's registries are written to: here bodies begin with the numbers of schemas"
+            raise ConfigError("registry", masked(registry), rule, "Leave it out, or send with Azure's own encoder")
+        number = asked.register(f"{topic}-value", writer.text, writer.kind)
 
     def write(bodies: pa.Array) -> tuple[pa.Array, int | None, str]:
         written, bad, reason = writer.write(bodies)

@@ -56,6 +56,10 @@ class ClassicJobs:
     def plan_lasts(self) -> bool:
         return True
 
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        return self._spec.kept_columns
+
     def events(self, order: Order) -> DataFrame:
         return self._frame(len(order.tasks), pack=False)
 

@@ -269,7 +269,7 @@ class Engine:
             if self.settings.available_now and self.counts.computing >= ATTEMPTS:
                 raise BatchFailed(f"{outage} (batch: {describe(planned.ranges)})") from outage
             raise
-        return salvage.joined(sifted, planned.order, self.settings.kept_columns), sifted.poison
+        return salvage.joined(sifted, planned.order, self.jobs.kept_columns), sifted.poison
 
 
 def say_rejected(poison: Iterable[Poison]) -> None:

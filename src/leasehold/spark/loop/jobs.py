@@ -46,6 +46,11 @@ class Jobs(Protocol):
         """Whether the DataFrame that `events` gives may be executed again for another order, and its plan looked at."""
         ...
 
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """What is kept of an event that cannot be computed (`ReadSpec.kept_columns`)."""
+        ...
+
     def events(self, order: Order) -> DataFrame:
         """The events of an order, not yet read."""
         ...
@@ -119,6 +124,10 @@ class ConnectJobs:
     @property
     def plan_lasts(self) -> bool:
         return False
+
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        return self._spec.kept_columns
 
     def events(self, order: Order) -> DataFrame:
         numbers = self._spark.range(0, len(order.tasks), 1, len(order.tasks))

@@ -13,7 +13,6 @@ from leasehold.body_format import EXACT, IDENTITY, JSON, PRECISE, BodyFormat
 from leasehold.config import check_seconds
 from leasehold.settings.table import ARGUMENT, ARGUMENTS, OPTION, find
 from leasehold.spark.plan.options import READS, SourceOptions, settled
-from leasehold.spark.plan.reading import HEADERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +38,6 @@ class LoopSettings:
     def __post_init__(self) -> None:
         for name in ("trigger_interval", "stop_timeout"):
             check_seconds(name, getattr(self, name), or_zero=True)
-
-    @property
-    def kept_columns(self) -> tuple[str, ...]:
-        """What is kept of an event that cannot be computed, beside its body and its place."""
-        headers = () if self.envelope is None else HEADERS
-        return tuple(dict.fromkeys((*headers, *self.source.columns)))
 
     @property
     def body_format(self) -> BodyFormat:

@@ -76,6 +76,11 @@ class ReadSpec:
         """The columns by which bodies are read, and which are kept of rejected events."""
         return HEADERS if self.bodies is not None and self.bodies.reads_headers else ()
 
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """What is kept of an event that cannot be computed, beside its body and its place."""
+        return tuple(dict.fromkeys((*self.headers, *self.columns)))
+
 
 @dataclass(slots=True)
 class Tally:

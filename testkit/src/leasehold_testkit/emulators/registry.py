@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -23,17 +25,23 @@ Answer = tuple[int, Any]
 
 
 class RegistryServer:
-    """A registry at `port` of this machine; 0 takes a free one. With `user` and `password` it lets nobody else in."""
+    """A registry at `port` of this machine; 0 takes a free one.
 
-    def __init__(self, port: int = 0, *, user: str = "", password: str = "") -> None:
+    With `user` and `password`, or with a `token`, it lets nobody else in. With `tls` it speaks that, and `tls` says
+    whose certificates it wants.
+    """
+
+    def __init__(
+        self, port: int = 0, *, user: str = "", password: str = "", token: str = "", tls: ssl.SSLContext | None = None
+    ) -> None:
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[int]] = {}
         self._lock = threading.Lock()
-        self._allowed = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else None
+        basic = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else None
+        self._allowed = f"Bearer {token}" if token else basic
         self.requests: list[str] = []
         """The paths that have been asked for, in order."""
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), _handler(self._answer))
-        self._http.daemon_threads = True
+        self._http = http_server(port, _handler(self._answer), tls)
         self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
         self._thread.start()
 
@@ -45,7 +53,7 @@ class RegistryServer:
     @property
     def url(self) -> str:
         """Its address, without a user."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if isinstance(self._http.socket, ssl.SSLSocket) else 'http'}://127.0.0.1:{self.port}"
 
     def close(self) -> None:
         """Stop answering."""
@@ -109,6 +117,30 @@ class RegistryServer:
         if number not in self._subjects.get(subject, ()):
             return 404, {"error_code": 40403, "message": "Schema not found"}
         return self._of_version(subject, str(self._subjects[subject].index(number) + 1))
+
+
+class _TlsServer(ThreadingHTTPServer):
+    """Shakes hands in the thread of each connection, so that nobody waits for one who does not."""
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        with suppress(OSError):
+            request.do_handshake()
+            super().finish_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with suppress(OSError):
+            super().shutdown_request(request)
+
+
+def http_server(
+    port: int, handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None
+) -> ThreadingHTTPServer:
+    """A server at a port of this machine, which nobody has begun to serve."""
+    server = (ThreadingHTTPServer if tls is None else _TlsServer)(("127.0.0.1", port), handler)
+    server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    return server
 
 
 def _schema(body: Any) -> dict[str, Any]:
