@@ -51,6 +51,7 @@ ELSEWHERE = {
         "VIOLATION in step",
     ): "what a simulation prints without a guard: testkit/tests/simulation/test_mutants.py",
     ("kafka.md", "SASL_SSL"): "needs Azure; tests/peers/test_kafka_secured.py logs in to a broker by these variables",
+    ("reference/formats.md", 'subjects=["flights-value"]'): "needs a registry: tests/spark/test_registered_programs.py",
     ("moving-in.md", "# as often as you like"): "needs a query's folder: tests/peers/test_spark_kafka.py imports one",
     (
         "moving-in.md",
