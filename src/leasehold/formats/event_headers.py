@@ -25,7 +25,7 @@ EventHeaders: TypeAlias = pa.Table | pa.RecordBatch
 CONTENT_TYPE = "content-type"
 
 _Pairs = Sequence[tuple[str, str | bytes | None]]
-_OF_KAFKA = pa.array(["headersunreadable", "headersbase64"])
+_OF_KAFKA = ("headersunreadable", "headersbase64")
 """System properties, in lower case, that tell of headers which `properties` cannot."""
 _NOT_UTF8, _TWICE = "is not UTF-8", "is there twice, with different values"
 
@@ -72,7 +72,7 @@ def _content_types(headers: EventHeaders, column: str) -> pa.Array | None:
     maps = _array(headers, column)
     first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
     names = pc.utf8_lower(maps.keys[first:last])
-    if maps.null_count or pc.any(pc.is_in(names, _OF_KAFKA)).as_py():
+    if maps.null_count or pc.any(pc.is_in(names, pa.array(_OF_KAFKA))).as_py():
         return None
     lists = pa.ListArray.from_arrays(pc.subtract(maps.offsets, first), names)
     there = pc.equal(names, CONTENT_TYPE)
