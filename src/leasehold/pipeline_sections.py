@@ -170,8 +170,8 @@ def read_document(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
 
 def _sinks(stated: Any, faults: dict[str, str]) -> tuple[SinkSection, ...]:
     """`[sink]`, or each `[[sink]]`: the URL is that of the first where one states none."""
-    if not isinstance(stated, list):
-        return (_carried("sink", stated, faults),)
+    if not isinstance(stated, list) or not stated:
+        return (_carried("sink", stated or None, faults),)
     shared = {"url": stated[0]["url"]} if stated and isinstance(stated[0], dict) and "url" in stated[0] else {}
     whole = [{**shared, **one} if isinstance(one, dict) else one for one in stated]
     return tuple(_carried("sink", one, faults, at=name_of(place)) for place, one in enumerate(whole))

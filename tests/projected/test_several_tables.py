@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -137,6 +139,27 @@ def test_a_table_that_was_taken_out_for_a_while_reads_what_it_lacks(tmp_path: Pa
     assert len(found["log"]) + len(found["log_rejected"]) == 60
 
 
+def test_a_row_refers_to_one_of_a_table_before_its_own(tmp_path: Path, hub: LogHub) -> None:
+    """In the order of the file. What COMMIT refuses is told with the names of all tables."""
+    one, other = 'table = "orders"', 'table = "customers"'
+    file = write(tmp_path, FILE.replace(one, 'table = "b"').replace(other, 'table = "a"'))
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
+        connection.execute("CREATE TABLE b (id INTEGER PRIMARY KEY, total REAL)")
+        connection.execute("CREATE TABLE a (id INTEGER PRIMARY KEY REFERENCES b, name TEXT)")
+    hub.send([Event(b'{"kind": "customer", "id": 1, "at": 1}'), Event(b'{"kind": "order", "id": 1}')], partition="0")
+    assert run(file)["rejected"] == 0
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
+        assert connection.execute("SELECT a.id FROM a JOIN b USING (id)").fetchall() == [(1,)]
+        connection.execute("CREATE TABLE c (id INTEGER PRIMARY KEY REFERENCES nobody DEFERRABLE INITIALLY DEFERRED)")
+        connection.execute("CREATE TABLE nobody (id INTEGER PRIMARY KEY)")
+    file.write_text(file.read_text() + '[[sink]]\ntable = "c"\nkeys = ["id"]\nonly_columns = ["id"]\n')
+    hub.send([Event(b'{"kind": "order", "id": 2}')], partition="0")
+    said = command("run", str(file), "--no-spark", "--available-now", code=1)
+    assert "one transaction on the tables b, a, log, c" in " ".join(said.split())
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
+        assert connection.execute("SELECT id FROM b").fetchall() == [(1,)]
+
+
 def test_each_table_has_rights_of_its_own(tmp_path: Path) -> None:
     uses = [use.table for its in uses_of(read_pipeline_file(write(tmp_path))).values() for use in its if use.table]
     assert [(one.spec.name, one.deletes) for one in uses] == [("orders", True), ("customers", False), ("log", False)]
@@ -156,7 +179,7 @@ BESIDE = '[[sink]]\ntable = "more"\nkeys = ["id"]\n'
         (FILE + BESIDE + 'only_columns = ["name"]', "sink[4].only_columns", "id is a key"),
         (FILE + BESIDE + 'when = "kin = 1"', "sink[4].when", "kin is no column"),
         (FILE.replace('[[sink]]\nurl = "sqlite:///entities.db"', "[[sink]]"), "", "sink[1].url: is missing"),
-        (FILE.partition("[[sink]]")[0] + "sink = []", "", "sink: is missing"),
+        ("sink = []\n" + FILE.partition("[[sink]]")[0], "", "sink: is missing"),
         (FILE.partition("[[sink]]")[0].replace("[source]", "sink = [1]\n[source]"), "", "sink[1]: must be a section"),
     ],
     ids=["twice", "url", "schema", "handler", "unknown", "key", "when", "no url", "none", "no section"],

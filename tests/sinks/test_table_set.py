@@ -62,6 +62,11 @@ def changes(rng: Random, count: int) -> list[Change]:
     ]  # fmt: skip
 
 
+def elsewhere(events: Mapping[int, Change]) -> dict[int, Change]:
+    """The same of other entities, as another partition has them."""
+    return {number: replace(one, key=one.key + 100) for number, one in events.items()}
+
+
 def batch(
     events: Mapping[int, Change], begin: int, end: int, *, partition: str = "0", specs: Sequence[TableSpec] = SPECS
 ) -> Batch:
@@ -202,9 +207,43 @@ def test_a_table_that_was_left_out_for_a_while_loses_nothing_in_silence(database
         **answer({n: events[n] for n in range(20)}),
         "late": answer({n: events[n] for n in range(10)})["late"],
     }
-    tables.confirm_watermarks("h", {"0": 1})
+    tables.confirm_watermarks("h", {"0": Watermark(9, 1, whole=True)})
+    catching_up = tables.apply(batch(events, 10, 20))
+    late = sum("late" in events[number].tables for number in range(10, 20))
+    assert (catching_up.used, catching_up.replayed + catching_up.filtered, catching_up.rows) == (late, 10 - late, late)
     tables.apply(batch(events, 10, 30))
     assert database.held() == answer(events)
+
+
+def test_a_table_that_has_missed_a_whole_partition_is_behind_in_it(database: OpenSet, tables: TableSet) -> None:
+    events = dict(enumerate(changes(Random(4), 10)))
+    tables.apply(batch(events, 0, 10))
+    with closing(TableSet(database.open(*SPECS[:2]))) as fewer:
+        fewer.apply(batch(elsewhere(events), 0, 4, partition="1", specs=SPECS[:2]))
+    for marks in (tables.watermarks("h"), tables.raise_owner_levels("h", {"0": 1, "1": 1})):
+        assert (marks["0"].sequence_number, marks["1"].sequence_number, marks["1"].whole) == (9, -1, True)
+    tables.confirm_watermarks("h", {"1": Watermark(-1, 1, whole=True)})
+    with pytest.raises(EventsMissing, match="late"):
+        tables.apply(batch(elsewhere(events), 4, 10, partition="1"))
+
+
+def test_a_table_that_is_new_has_watermarks_where_the_others_have(database: OpenSet, tables: TableSet) -> None:
+    """Also in a partition in which nothing comes for a while: it has missed nothing there."""
+    events = dict(enumerate(changes(Random(6), 10)))
+    with closing(TableSet(database.open(*SPECS[:2]))) as fewer:
+        for partition, its in {"0": events, "1": elsewhere(events)}.items():
+            fewer.apply(batch(its, 0, 4, partition=partition, specs=SPECS[:2]))
+    tables.apply(batch(events, 4, 6))
+    assert {name: mark.sequence_number for name, mark in tables.tables[2].watermarks("h").items()} == {"0": 5, "1": 3}
+    with closing(TableSet(database.open())) as others:
+        assert {name: mark.sequence_number for name, mark in others.watermarks("h").items()} == {"0": 5, "1": 3}
+
+
+def test_a_reset_of_new_tables_keeps_their_place(database: OpenSet, tables: TableSet) -> None:
+    marks = tables.raise_owner_levels("h", {"0": 2})
+    assert marks["0"] == Watermark(owner_level=2)
+    tables.confirm_watermarks("h", {"0": Watermark(6, 3, whole=True)})
+    assert {one.watermarks("h")["0"].sequence_number for one in tables.tables} == {6}
 
 
 def test_a_table_that_is_new_begins_where_the_others_are_and_is_named(

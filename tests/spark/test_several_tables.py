@@ -101,6 +101,17 @@ def test_an_event_that_could_not_be_read_is_tried_again_by_each_table(
     assert not any(found[f"{name}_rejected"] for name in ("orders", "customers", "log"))
 
 
+def test_an_expression_is_of_the_rows_of_its_table_alone(tmp_path: Path, spark_of_tests: SparkSession) -> None:
+    """The order of an order is no number in a customer, which is another table's, and stays."""
+    text = FILE.replace('delete_when = "gone"', 'sequence_by = "CAST(name AS INT)"')
+    hub, file = LogHub.create(tmp_path / "hub.db", partitions=1), write(tmp_path, text)
+    rows = {"kind": "order", "id": 1, "name": "7"}, {"kind": "customer", "id": 1, "name": "Bob", "at": 1}
+    hub.send([Event(json.dumps(row).encode()) for row in rows])
+    assert on_spark(file, spark_of_tests)["rejected"] == 0
+    found = contents(tmp_path)
+    assert (found["orders"], found["customers"]) == ([(1, None)], [(1, "Bob")])
+
+
 def test_what_a_first_start_makes_has_the_columns_of_each(tmp_path: Path, spark_of_tests: SparkSession) -> None:
     LogHub.create(tmp_path / "hub.db", partitions=1)
     file = write(tmp_path, IN_SPARK)

@@ -169,7 +169,10 @@ def _run_here(file: PipelineFile, name: str, available_now: bool, output: Output
         try:
             _run_until(stop, processor, clearings, output)
         except LeaseholdError as error:
-            raise PipelineFailed(f"this instance gives up: {error}") from error
+            failed = PipelineFailed(f"this instance gives up: {error}")
+            for note in getattr(error, "__notes__", ()):
+                failed.add_note(note)
+            raise failed from error
     output.show(_account(totals, lost))
 
 

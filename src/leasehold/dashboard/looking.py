@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from leasehold.clock import Clock
 from leasehold.dashboard.view import PartitionVerdict, PipelineLook, ShownParked, ShownRejected, body_text
@@ -57,8 +58,7 @@ class Looking:
         try:
             sink = self._pipeline.open_tables()
             try:
-                rejected = [row for one in sink.tables for row in _rejected_rows(one)] if counts.rejected else []
-                self._rows = tuple(map(_shown, rejected[:SHOWN_ROWS]))
+                self._rows = tuple(_shown_of(sink) if counts.rejected else ())
                 self._parked = tuple(map(_waiting, _parked_rows(sink) if counts.parked else ()))
             finally:
                 sink.close()
@@ -66,8 +66,13 @@ class Looking:
             logger.warning("%s: what is set aside cannot be listed: %s", self._pipeline.name, error)
 
 
-def _rejected_rows(sink: Sink) -> Sequence[set_aside.RejectedRow]:
-    return sink.rejected_rows.rows(Selection(), SHOWN_ROWS)
+def _shown_of(sink: Sink) -> Iterator[ShownRejected]:
+    """The first rejected rows; of several tables some of each, whose names stand before the reasons."""
+    tables = sink.tables
+    for one in tables:
+        for row in one.rejected_rows.rows(Selection(), max(1, SHOWN_ROWS // len(tables))):
+            shown = _shown(row)
+            yield shown if len(tables) == 1 else replace(shown, reason=f"{one.spec.called}: {shown.reason}")
 
 
 def _parked_rows(sink: Sink) -> Sequence[ParkedRow]:

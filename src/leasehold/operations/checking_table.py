@@ -45,7 +45,8 @@ def look_at_columns(sink: Sink, columns: pa.Schema, file: PipelineFile) -> Itera
     if file.sink.handler is not None and compared.there:
         states_of(sink).check_states(referred=bool(file.sink.related))
     made = f"the table {sink.spec.called} can be made of these columns"
-    yield Finding("table", DRIVER, True, "these columns fit the table" if compared.there else made)
+    fit = f"these columns fit the table {sink.spec.called}"
+    yield Finding("table", DRIVER, True, fit if compared.there else made)
     if compared.added:
         yield Finding("table", DRIVER, True, f"the first start adds the columns {', '.join(compared.added)}")
     if compared.uncounted:

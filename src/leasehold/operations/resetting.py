@@ -142,7 +142,7 @@ def reset_group(
                 f"some checkpoints are set. ({refused[0]}) Stop every instance, and run the same reset again"
             ) from refused[0]
         if asked is None:  # each table stays where it is: one that is ahead of another drops what it has
-            sink.confirm_watermarks(hub.identity, levels)
+            sink.confirm_watermarks(hub.identity, places)
         else:
             sink.set_watermarks(hub.identity, places, anew=not is_part and _is_first_reading(to, rows, moves))
         checkpoints.rebind_pipeline(group, binding)

@@ -121,14 +121,13 @@ class Watermarked(ABC):
         table would hold events twice.
         """
 
-    def confirm_watermarks(self, hub: str, levels: Mapping[str, int]) -> None:
-        """Leave the watermarks of these partitions where they are, at these owner levels, as where all was read whole.
+    def confirm_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        """Write watermarks where they are already, at new owner levels: for a person's reset to what `watermarks` says.
 
-        Raises `UsageError`, with nothing changed, where a higher level has been.
+        A table that is further than the mark stays there: it is ahead of another one (`TableSet`). Raises `UsageError`,
+        with nothing changed, where a higher level has been. Default: `set_watermarks`.
         """
-        marks = self.watermarks(hub)
-        places = {name: marks.get(name, Watermark()).sequence_number for name in levels}
-        self.set_watermarks(hub, {name: Watermark(at, levels[name], whole=True) for name, at in places.items()})
+        self.set_watermarks(hub, marks)
 
 
 class Sink(Watermarked):

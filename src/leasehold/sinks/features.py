@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leasehold.sinks.beside.related import RelatedTable
     from leasehold.sinks.beside.skipping.contract import Noted
     from leasehold.sinks.rules.batch import Batch, KnownEntity
-    from leasehold.sinks.rules.fence import Lane
+    from leasehold.sinks.rules.fence import Lane, Watermark
     from leasehold.sinks.rules.messages import MessageName
     from leasehold.sinks.rules.ordering import Key
     from leasehold.sinks.rules.parking import ParkedEvent
@@ -235,6 +235,10 @@ class FillsTogether(Protocol):
         The sinks are of this one's class, and filled in the order that they are given in: the same for all who fill
         some of them. The batches have read the same ranges. Returns the sum, with the result of each.
         """
+        ...
+
+    def begin_at(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        """Write these watermarks of a hub, but for partitions in which the table has one by then."""
         ...
 
 

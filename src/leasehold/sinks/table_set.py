@@ -11,8 +11,13 @@ named.
 
 An event that could not be read might be any table's: each sets it aside, and tries it again by itself.
 
-Concurrency: as of one table. All who fill some of these tables do it in the order of their names, so that none waits
-for another that waits for it. Who is paused or killed inside the transaction has changed none of them.
+Tables are filled in the order of the file, so that a row may refer to one of a table before its own. Each table judges
+by its own watermarks who is a former owner. One that was left out while owner levels rose may take rows of such an
+owner that the others refuse, until its first batch of the present owner.
+
+Concurrency: as of one table. Who is paused or killed inside the transaction has changed none of them. Two files with
+the same tables in another order may wait for each other's rows; the server undoes one of the transactions then, and it
+is done again.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from leasehold.errors import ConfigError, UsageError
+from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Compared, LevelOf, Sink, TableContents
 from leasehold.sinks.features import BOOKKEEPING, TOGETHER, offered, require
 from leasehold.sinks.rules.fence import Watermark
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_NOTHING = Watermark()
 
 
 class TableSet(Sink):
@@ -52,8 +59,8 @@ class TableSet(Sink):
         if twice := [one.spec.name for place, one in enumerate(self.tables) if folded(one.spec.name) in names[:place]]:
             raise ConfigError("table", twice[0], "two tables of the pipeline have this name", "Name each table once")
         self._said: set[str] = set()
-        self._in_order = sorted(self.tables, key=lambda one: one.spec.name)
-        self._together = require(self._in_order[0], TOGETHER, "several tables of a pipeline")
+        self._met: set[str] = set()  # hubs, of which each table has watermarks
+        self._together = [require(one, TOGETHER, "several tables of a pipeline") for one in self.tables]
 
     @property
     def tables(self) -> tuple[Sink, ...]:
@@ -65,8 +72,9 @@ class TableSet(Sink):
         if batch.ranges is None or batch.again is not None:
             rule = "several tables are filled by batches that say which events were read"
             raise ConfigError("ranges", None, rule, "Apply it to one of the tables")
-        parts = dict(zip(self.tables, batch.each(), strict=True))
-        return self._together.apply_together([(one, parts[one]) for one in self._in_order], level_of)
+        for hub in {one.hub for one in batch.ranges}:
+            self._admit_newcomers(hub)
+        return self._together[0].apply_together(list(zip(self.tables, batch.each(), strict=True)), level_of)
 
     def check(self, schema: pa.Schema) -> None:
         """See `Sink`; each table stores of the columns what it says."""
@@ -128,17 +136,17 @@ class TableSet(Sink):
     # Watermarks: those of the table that is behind the others
 
     def watermarks(self, hub: str) -> dict[str, Watermark]:
-        """How far all tables are that have read of a partition; the highest owner level of any.
+        """How far all tables have come; the highest owner level of any.
 
-        Says once which tables are new beside others, or behind them.
+        A table that has read of the hub, and not of a partition that others have read, has come to nothing there; one
+        that has read nothing of the hub is new, and counts nowhere. Says once which are behind, and which are new.
         """
-        marks = {str(one.spec.called): one.watermarks(hub) for one in self.tables}
-        read = any(marks.values())
+        marks = self._marks(hub)
         for name, own in marks.items():
-            if read and not own:
+            if not own and any(marks.values()):
                 self._say_once(
-                    f"table {name} is new beside tables that have read of the hub: it gets rows of what comes next. "
-                    "leasehold reset has all tables read the events once more that the hub still has"
+                    f"table {name} is new beside tables that have read of the hub: it gets rows of what comes next, "
+                    "and has none of what was before. leasehold reset has all tables read again what the hub still has"
                 )
             elif behind := [partition for partition, mark in own.items() if _is_behind(mark, partition, marks)]:
                 self._say_once(
@@ -147,18 +155,52 @@ class TableSet(Sink):
                 )
         return _lowest(marks.values())
 
+    def _marks(self, hub: str) -> dict[str, dict[str, Watermark]]:
+        """The watermarks of each table, by its name: of one that has any, in each partition that a table has read."""
+        marks = {str(one.spec.called): one.watermarks(hub) for one in self.tables}
+        read = {name for own in marks.values() for name, mark in own.items() if mark.sequence_number != BEFORE_FIRST}
+
+        def whole(own: Mapping[str, Watermark]) -> dict[str, Watermark]:
+            lacking = (name for name in read if own.get(name, _NOTHING).sequence_number == BEFORE_FIRST)
+            return {**own, **{name: replace(own.get(name, _NOTHING), whole=True) for name in lacking}}
+
+        return {name: whole(own) if own else {} for name, own in marks.items()}
+
+    def _admit_newcomers(self, hub: str) -> None:
+        """Let tables that have read nothing of the hub begin where the others are, in each partition, for good."""
+        if hub in self._met:
+            return
+        marks = self._marks(hub)
+        if any(marks.values()):
+            begin = _lowest(marks.values())
+            for one, together in zip(self.tables, self._together, strict=True):
+                if not marks[str(one.spec.called)]:
+                    together.begin_at(hub, begin)
+        self._met.add(hub)
+
     def _say_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
             logger.warning("%s", text)
 
     def raise_owner_levels(self, hub: str, levels: Mapping[str, int]) -> dict[str, Watermark]:
-        """See `Sink`."""
-        return _lowest(self._each(lambda one: one.raise_owner_levels(hub, levels)))
+        """See `Sink`. A table that is new begins where the others are."""
+        self._admit_newcomers(hub)
+        self._each(lambda one: one.raise_owner_levels(hub, levels))
+        return _lowest(self._marks(hub).values())
 
-    def confirm_watermarks(self, hub: str, levels: Mapping[str, int]) -> None:
+    def confirm_watermarks(self, hub: str, marks: Mapping[str, Watermark]) -> None:
         """See `Sink`; each table stays where it is, also one that is ahead of another."""
-        self._each(lambda one: one.confirm_watermarks(hub, levels))
+        for one in self.tables:
+            own = one.watermarks(hub)
+            reached = {name: own.get(name, mark).sequence_number for name, mark in marks.items()}
+            one.set_watermarks(
+                hub,
+                {
+                    name: replace(mark, sequence_number=max(mark.sequence_number, reached[name]))
+                    for name, mark in marks.items()
+                },
+            )
 
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
         """See `Sink`."""
@@ -177,7 +219,7 @@ class TableSet(Sink):
         return {partition: numbers for partition, numbers in both.items() if numbers}
 
     def _each(self, act: Callable[[Sink], T]) -> list[T]:
-        return [act(one) for one in self._in_order]
+        return [act(one) for one in self.tables]
 
 
 def _is_behind(mark: Watermark, partition: str, marks: Mapping[str, Mapping[str, Watermark]]) -> bool:

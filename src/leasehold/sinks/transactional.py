@@ -22,7 +22,8 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from leasehold.clock import Clock, SystemClock
-from leasehold.errors import ConfigError, OwnerLevelWentBack, UsageError
+from leasehold.errors import ConfigError, OwnerLevelWentBack, SinkError, UsageError
+from leasehold.model import BEFORE_FIRST
 from leasehold.sinks.base import Compared, LevelOf, Sink, SinkFeature
 from leasehold.sinks.beside.moved_in import uncounted_rows
 from leasehold.sinks.door import shared, steps
@@ -129,6 +130,11 @@ class TransactionalSink(Sink, Generic[T]):
                 continue
             except Violated as violated:
                 return BatchResult(violations=violated.events)
+            except SinkError as error:
+                if len(works) > 1:
+                    names = ", ".join(str(work.sink.spec.called) for work in works)
+                    error.add_note(f"It was one transaction on the tables {names}, and nothing of it was applied.")
+                raise
             for work, result in zip(works, results, strict=True):
                 work.committed()
                 work.sink._log(result, certain=level_of is not None)
@@ -240,6 +246,15 @@ class TransactionalSink(Sink, Generic[T]):
                 transaction.unpark_above(places)
             transaction.set_watermarks({(hub, name): mark for name, mark in marks.items()})
         self._memory.seen.forget((hub, name) for name in marks)
+
+    def begin_at(self, hub: str, marks: Mapping[str, Watermark]) -> None:
+        """See `FillsTogether`."""
+        lanes = {(hub, name): mark for name, mark in marks.items()}
+        with self._claimed() as transaction:
+            transaction.lock_watermarks(lanes)
+            there = transaction.watermarks([hub])  # also those that only the lock has made
+            new = [lane for lane in lanes if there.get(lane, Watermark()).sequence_number == BEFORE_FIRST]
+            transaction.set_watermarks({lane: lanes[lane] for lane in new})
 
     def check_watermarks(self, hub: str, marks: Mapping[str, Watermark], *, is_part: bool = False) -> None:
         """See `Watermarked`."""

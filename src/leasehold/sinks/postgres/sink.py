@@ -172,7 +172,8 @@ class PostgresSink(TransactionalSink[PostgresTransaction], BesideSink):
     def _joined(self, transaction: PostgresTransaction) -> PostgresTransaction:
         other = transaction.session
         session = PostgresSession(other.connection, other.names.schema, self.spec)
-        return PostgresTransaction(session, self._checked, transaction.staged, self._connections.shown, self._timeout)
+        # What is undone for others' sake is not tried again in it: the rows of the table before stay locked meanwhile.
+        return PostgresTransaction(session, self._checked, transaction.staged, self._connections.shown, 0.0)
 
     def _make_shared(self, session: PostgresSession, needed: Sequence[str] = names.NEEDED) -> bool:
         """Make them, or see whose they are: somebody may have made them since the connection was."""

@@ -245,7 +245,7 @@ class EntityTable:
         """`df` with the values of the expressions, which are over the columns of `rows`, its first ones."""
         names = schema_of(rows).names
         for setting, expression in self._rules.expressions().items():
-            df = with_expression(df, names, setting, expression)
+            df = with_expression(df, names, setting, expression, None if setting == "when" else self._rules.when)
         return Prepared(df, self.expressions)
 
     def evaluate(self, prepared: Prepared, collect: Collect = to_arrow) -> Batch:

@@ -92,14 +92,20 @@ def parted(batch: Batch, reasons: Values, expression: str | None) -> Batch:
     )
 
 
-def with_expression(df: DataFrame, names: Sequence[str], setting: str, expression: str) -> DataFrame:
-    """`df` with the value of `expression`, over the columns `names`, as its last column, under a name of its own."""
+def with_expression(
+    df: DataFrame, names: Sequence[str], setting: str, expression: str, when: str | None = None
+) -> DataFrame:
+    """`df` with the value of `expression`, over the columns `names`, as its last column, under a name of its own.
+
+    It is computed of rows for which `when` is true, and null in others.
+    """
     name = f"_leasehold_{setting}"
     while any(each.lower() == name for each in df.columns):
         name += "_"
     try:
-        column: Column = F.expr(expression).alias(name)
-        wider = df.select("*", column)
+        column: Column = F.expr(expression)
+        column = column if when is None else F.when(F.expr(when), column)
+        wider = df.select("*", column.alias(name))
         type_ = schema_of(wider)[-1].dataType  # over Spark Connect, analysis comes only when somebody asks
     except AnalysisException as error:
         raise ConfigError(
