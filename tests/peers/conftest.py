@@ -16,12 +16,13 @@ import pytest
 from tests.faults.conftest import databases as databases
 from tests.faults.conftest import new_fleet as new_fleet
 from tests.peers.browser import Browser, browsing
-from tests.peers.debezium_engine import Debezium, Source, debezium_of_its_own
+from tests.peers.debezium_mariadb import MariaDb, MariaDbSource, mariadb_of_its_own
+from tests.peers.debezium_postgres import Debezium, PostgresSource, debezium_of_its_own
 from tests.peers.kafka_broker import Cluster
 from tests.peers.kafka_secured import SecuredCluster
 from tests.peers.registry_server import RELEASES, Apicurio
 
-SHARED = ("one_broker", "three_brokers", "secured", "behind", "browser", "registry", "debezium")
+SHARED = ("one_broker", "three_brokers", "secured", "behind", "browser", "registry", "debezium", "mariadb")
 """The fixtures that tests share. None uses two of them."""
 LONGEST = (
     "tests/peers/test_mixed_rust.py",
@@ -88,7 +89,22 @@ def debezium() -> Iterator[Debezium]:
 
 
 @pytest.fixture
-def source(debezium: Debezium, tmp_path: Path) -> Iterator[Source]:
+def source(debezium: Debezium, tmp_path: Path) -> Iterator[PostgresSource]:
     """A database of the test's own, which Debezium can capture."""
     with debezium.source(tmp_path) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MariaDb, list[str]]]:
+    with mariadb_of_its_own(tmp_path_factory.mktemp("mariadb")) as made:
+        yield made
+
+
+@pytest.fixture
+def mariadb_source(mariadb: tuple[MariaDb, list[str]], tmp_path: Path) -> Iterator[MariaDbSource]:
+    """A database of the test's own on MariaDB, which Debezium can capture."""
+    server, program = mariadb
+    made = MariaDbSource(program, server, tmp_path)
+    yield made
+    made.end()

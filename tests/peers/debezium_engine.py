@@ -1,8 +1,9 @@
-"""A real Debezium: its embedded engine, from Maven's JARs, on a Postgres of its own that keeps logical changes.
+"""A real Debezium: its embedded engine, from Maven's JARs, on a database that a test has.
 
-Owns the server, a database for each test, and the engines' processes. Promises that whoever has started an engine finds
-it past its initial snapshot; to give all changes that were made before one asks, in the engine's order; and to signal
-only processes that it has started itself, by their ids.
+Owns the engines' processes. Promises that whoever has started an engine finds it past its initial snapshot; to give all
+changes that were made before one asks, in the engine's order; and to signal only processes that it has started itself,
+by their ids. What an engine has to be told of a database, and how one sees how far it is, is that database's
+(`Captured`).
 """
 
 from __future__ import annotations
@@ -11,36 +12,20 @@ import base64
 import json
 import secrets
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import psycopg
+from typing import Any, Protocol
 
 from tests.peers.maven import java_program
-from tests.ports import free_port
-from tests.stores.servers import PostgresServer, postgres_of_its_own
 from tests.waiting import until
 
-RELEASE = "3.6.1.Final"
-JARS = (
-    f"io.debezium:debezium-api:{RELEASE}",
-    f"io.debezium:debezium-embedded:{RELEASE}",
-    f"io.debezium:debezium-connector-postgres:{RELEASE}",
-    "io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",
-    "org.slf4j:slf4j-simple:1.7.36",
-)
 PREFIX = "source"
 """Of all topics: a table's is `source.public.name`."""
 WITHOUT_SCHEMA = {"converter.schemas.enable": "false"}
 """Settings for keys and values that are JSON without the schema that Kafka Connect writes before them."""
 FLATTENED = {"transforms": "unwrap", "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState"}
 """Settings for values that are the new row alone, and null where a row was deleted: JSON's, and no value in Avro."""
-_FENCE = "fence-"
-"""What the prefixes of those messages begin with that tell how far the engine is."""
-_LOGICAL = ("wal_level=logical", "max_replication_slots=40", "max_wal_senders=40", "listen_addresses=127.0.0.1")
 
 
 def avro(registry: str) -> dict[str, str]:
@@ -58,6 +43,11 @@ def avro(registry: str) -> dict[str, str]:
     return {f"converter.apicurio.registry.{name}": value for name, value in converter.items()}
 
 
+def engine_program(name: str, jars: Sequence[str]) -> list[str]:
+    """The command that runs an engine with these JARs, which are kept under this name."""
+    return java_program("Debezium", name, jars, Path(__file__).with_name("DebeziumEngine.java"))
+
+
 @dataclass(frozen=True)
 class Change:
     """What Debezium gives to a topic. `value` is None in a tombstone, `key` where the table has none."""
@@ -71,21 +61,49 @@ class Change:
         return json.loads(self.value or b"null")
 
 
-class Engine:
-    """An engine of Debezium and the database that it captures. Its offsets are in a file, so it may start again."""
+class Captured(Protocol):
+    """A database as one engine captures it."""
 
-    def __init__(
-        self, program: Sequence[str], database: psycopg.Connection[Any], folder: Path, settings: Mapping[str, str]
-    ) -> None:
+    def settings(self, folder: Path) -> Mapping[str, str]:
+        """What the engine has to be told; the folder is for files of its own."""
+
+    def run(self, statement: str) -> None:
+        """Change the database."""
+
+    def mark(self, word: str) -> None:
+        """Change it so that the engine writes a change that `is_mark`, behind all changes before."""
+
+    def is_mark(self, change: Change, word: str = "") -> bool:
+        """Whether a change is of a mark, of this one where it is named."""
+
+    def streams(self, arrived: Sequence[Change]) -> bool:
+        """Whether the engine, of which so much has arrived, is past its snapshot."""
+
+    def is_free(self) -> bool:
+        """Whether the server has seen that an engine is gone."""
+
+    def forget(self) -> None:
+        """Let the server keep nothing for the engine any more."""
+
+
+class Engine:
+    """An engine of Debezium on what it captures. Its offsets are in a file, so it may start again."""
+
+    def __init__(self, program: Sequence[str], captured: Captured, folder: Path, settings: Mapping[str, str]) -> None:
         """Does not start it yet."""
         folder.mkdir()
         self._format = "avro" if "converter.apicurio.registry.url" in settings else "json"
-        self._program, self._database, self._folder = program, database, folder
-        self._slot = settings.get("slot.name", f"slot_{secrets.token_hex(4)}")
+        self._program, self._captured, self._folder = program, captured, folder
         self._unread: list[Change] = []
-        (folder / "properties").write_text(
-            "".join(f"{name}={value}\n" for name, value in {**self._own(), **settings}.items())
-        )
+        own = {
+            "name": folder.name,
+            "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+            "offset.storage.file.filename": str(folder / "offsets"),
+            "topic.prefix": PREFIX,
+            "poll.interval.ms": "50",
+            **captured.settings(folder),
+        }
+        (folder / "properties").write_text("".join(f"{name}={value}\n" for name, value in {**own, **settings}.items()))
         (folder / "changes").touch()
         self._changes = (folder / "changes").open("rb")
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,7 +113,7 @@ class Engine:
         with (self._folder / "changes").open("ab") as changes, (self._folder / "log").open("ab") as log:
             command = [*self._program, str(self._folder / "properties"), self._format]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=changes, stderr=log)
-        until(lambda: self._runs() and self._slots("active AND confirmed_flush_lsn IS NOT NULL"), "Debezium to stream")
+        until(lambda: self._runs() and self._captured.streams(self._arrived()), "Debezium to stream")
 
     def changes(self, *statements: str) -> list[Change]:
         """Run these statements, and give what came since one last asked: up to the last of them, and all before it.
@@ -103,16 +121,25 @@ class Engine:
         What an incremental snapshot writes comes when it comes: for that there is `changes_until`.
         """
         for statement in statements:
-            self._database.execute(statement.encode())
-        fence = f"{_FENCE}{secrets.token_hex(8)}"
-        self._database.execute("SELECT pg_logical_emit_message(true, %s, '')", [fence])
-        return self.changes_until(lambda made: any(_is_message(each, fence) for each in made), "what was changed")
+            self._captured.run(statement)
+        mark = secrets.token_hex(8)
+        self._captured.mark(mark)
+
+        def marked(made: list[Change]) -> int | None:
+            return next((place + 1 for place, each in enumerate(made) if self._captured.is_mark(each, mark)), None)
+
+        return self._until(marked, "what was changed")
 
     def changes_until(self, complete: Callable[[list[Change]], object], what: str) -> list[Change]:
         """What came since one last asked, as soon as that is `complete`."""
-        until(lambda: self._runs() and complete(self._arrived()), f"Debezium to write {what}")
-        given, self._unread = self._unread, []
-        return [each for each in given if not _is_message(each, _FENCE)]
+        return self._until(lambda made: len(made) if complete(made) else None, what)
+
+    def _until(self, end: Callable[[list[Change]], int | None], what: str) -> list[Change]:
+        """What came, up to the place that is the end as soon as there is one; what came behind it is given next."""
+        until(lambda: self._runs() and end(self._arrived()) is not None, f"Debezium to write {what}")
+        cut = end(self._unread)
+        given, self._unread = self._unread[:cut], self._unread[cut:]
+        return [each for each in given if not self._captured.is_mark(each)]
 
     def log(self) -> str:
         """What it has logged, from warnings on."""
@@ -123,45 +150,18 @@ class Engine:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        until(
-            lambda: not self._slots("active"), "Postgres to see that it is gone"
-        )  # or it would not get its slot again
+        until(self._captured.is_free, "the server to see that it is gone")
 
     def end(self) -> None:
         """End it, and let the server forget it."""
         self.kill()
         self._changes.close()
-        drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
-        self._database.execute(drop, [self._slot])
-
-    def _own(self) -> dict[str, str]:
-        """The settings that the tests' own take the place of."""
-        where = self._database.info
-        return {
-            "name": self._slot,
-            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-            "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
-            "offset.storage.file.filename": str(self._folder / "offsets"),
-            "database.hostname": "127.0.0.1",
-            "database.port": str(where.port),
-            "database.user": where.user,
-            "database.password": "none",
-            "database.dbname": where.dbname,
-            "plugin.name": "pgoutput",
-            "slot.name": self._slot,
-            "publication.name": self._slot,
-            "topic.prefix": PREFIX,
-            "poll.interval.ms": "50",
-        }
+        self._captured.forget()
 
     def _runs(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, f"Debezium has ended: {self.log()[-2000:]}"
         return True
-
-    def _slots(self, state: str) -> bool:
-        query = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{self._slot}' AND {state}"
-        return bool(self._database.execute(query.encode()).fetchall())
 
     def _arrived(self) -> list[Change]:
         """All that has not been given yet."""
@@ -176,33 +176,30 @@ def _decoded(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def _is_message(change: Change, prefix: str) -> bool:
-    return change.topic == f"{PREFIX}.message" and prefix.encode() in (change.key or b"")
-
-
 class Source:
-    """A new database, and the engines that capture it."""
+    """A new database, and the engines that capture it. Each kind of database says what is missing here."""
 
-    def __init__(self, program: Sequence[str], url: str, folder: Path) -> None:
-        self.url = url
-        """Of the database, for psycopg."""
+    def __init__(self, program: Sequence[str], folder: Path) -> None:
         self._program, self._folder = program, folder
-        self._database = psycopg.connect(url, autocommit=True)
         self._engines: list[Engine] = []
 
     def run(self, *statements: str) -> None:
         """Change the database."""
-        for statement in statements:
-            self._database.execute(statement.encode())
+        raise NotImplementedError
 
     def look(self, query: str) -> list[tuple[Any, ...]]:
         """What a query gives."""
-        return self._database.execute(query.encode()).fetchall()
+        raise NotImplementedError
+
+    def _as_captured(self, settings: Mapping[str, str]) -> Captured:
+        """The database for one more engine, which has these settings of the test's."""
+        raise NotImplementedError
 
     def captured(self, *settings: Mapping[str, str]) -> Engine:
         """An engine with these settings, which has written its initial snapshot and streams."""
         every = {name: value for each in settings for name, value in each.items()}
-        engine = Engine(self._program, self._database, self._folder / f"engine-{len(self._engines)}", every)
+        folder = self._folder / f"engine-{len(self._engines)}"
+        engine = Engine(self._program, self._as_captured(every), folder, every)
         self._engines.append(engine)
         engine.start()
         return engine
@@ -211,30 +208,3 @@ class Source:
         """End its engines."""
         for engine in self._engines:
             engine.end()
-        self._database.close()
-
-
-class Debezium:
-    """A Postgres server whose databases can be captured, and the engine's program."""
-
-    def __init__(self, server: PostgresServer, program: Sequence[str]) -> None:
-        self._server, self._program = server, program
-
-    @contextmanager
-    def source(self, folder: Path) -> Iterator[Source]:
-        """A new database for the length of the block; what its engines keep is in the folder."""
-        name = f"source_{secrets.token_hex(4)}"
-        self._server.within(name)
-        source = Source(self._program, self._server.database(name), folder)
-        try:
-            yield source
-        finally:
-            source.end()
-
-
-@contextmanager
-def debezium_of_its_own() -> Iterator[Debezium]:
-    """A server, for the length of the block."""
-    program = java_program("Debezium", "debezium", JARS, Path(__file__).with_name("DebeziumEngine.java"))
-    with postgres_of_its_own(free_port(), *_LOGICAL) as server:
-        yield Debezium(server, program)

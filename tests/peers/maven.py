@@ -36,7 +36,9 @@ _POM = """\
 <dependencies>{dependencies}</dependencies></project>
 """
 _DEPENDENCY = ("groupId", "artifactId", "version", "type", "classifier")
-_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+_WITHOUT = "<exclusions><exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+_ELSEWHERE = "io.confluent"
+"""A group of which Debezium's connectors for MySQL and MariaDB name a converter: it is in a repository of its own."""
 
 
 def jars(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
@@ -83,7 +85,7 @@ def _fetched(name: str, coordinates: Sequence[str], goal: str, *, alone: bool) -
 def _dependency(coordinates: str, *, alone: bool) -> str:
     parts = zip(_DEPENDENCY, coordinates.split(":"), strict=False)
     said = "".join(f"<{name}>{escape(part)}</{name}>" for name, part in parts)
-    return f"<dependency>{said}{_ALONE if alone else ''}</dependency>\n"
+    return f"<dependency>{said}{_WITHOUT.format('*' if alone else _ELSEWHERE)}</dependency>\n"
 
 
 def java_program(what: str, name: str, coordinates: Sequence[str], source: Path) -> list[str]:

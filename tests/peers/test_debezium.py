@@ -18,7 +18,8 @@ import pytest
 from fastavro import schemaless_reader
 
 from leasehold.registries.confluent import ConfluentRegistry
-from tests.peers.debezium_engine import FLATTENED, RELEASE, WITHOUT_SCHEMA, Change, Debezium, Engine, Source, avro
+from tests.peers.debezium_engine import FLATTENED, WITHOUT_SCHEMA, Change, Engine, avro
+from tests.peers.debezium_postgres import RELEASE, Debezium, PostgresSource
 from tests.peers.registry_server import RELEASES, Apicurio
 from tests.waiting import NEVER
 
@@ -135,7 +136,7 @@ def test_a_long_value_that_did_not_change_has_a_mark_or_is_lost(engine: Engine) 
     assert (before, whole) == ({**created, "n": 2}, {**created, "n": 3}), "with the whole identity nothing is missing"
 
 
-def test_null_in_a_column_with_a_default_arrives_as_the_default(engine: Engine, source: Source) -> None:
+def test_null_in_a_column_with_a_default_arrives_as_the_default(engine: Engine, source: PostgresSource) -> None:
     table = "CREATE TABLE defaults (id int PRIMARY KEY, word text DEFAULT 'a', day timestamptz DEFAULT now())"
     row = "INSERT INTO defaults VALUES (1, NULL, NULL)"
     told = said(engine.changes(table, row), "defaults")
@@ -171,7 +172,7 @@ def test_a_snapshot_beside_writes_comes_after_what_it_has_read(engine: Engine) -
     assert places[0] > max(value["source"]["lsn"] for value in values if value["op"] != "r")
 
 
-def test_the_first_snapshot(source: Source) -> None:
+def test_the_first_snapshot(source: PostgresSource) -> None:
     source.run("CREATE TABLE early (id int PRIMARY KEY)", "INSERT INTO early VALUES (1), (2), (3)")
     values = [each.read() for each in source.captured(WITHOUT_SCHEMA).changes()]
     assert [(each["op"], each["after"]["id"], each["source"]["snapshot"]) for each in values] == [
@@ -181,7 +182,7 @@ def test_the_first_snapshot(source: Source) -> None:
     ]
 
 
-def test_a_killed_engine_writes_again_what_it_had_not_confirmed(source: Source) -> None:
+def test_a_killed_engine_writes_again_what_it_had_not_confirmed(source: PostgresSource) -> None:
     engine = source.captured(WITHOUT_SCHEMA, {"offset.flush.interval.ms": str(int(NEVER * 1000))})
     engine.changes("CREATE TABLE kept (id int PRIMARY KEY)", "INSERT INTO kept VALUES (1)")  # confirmed: the first is
     later = engine.changes("INSERT INTO kept VALUES (2)", "DELETE FROM kept WHERE id = 1")
@@ -194,7 +195,9 @@ def test_a_killed_engine_writes_again_what_it_had_not_confirmed(source: Source) 
     assert all(new.read()["source"] == old.read()["source"] for new, old in repeated if old.value), "place and all"
 
 
-def test_an_update_under_way_while_a_snapshot_reads_comes_after_it_with_an_earlier_place(source: Source) -> None:
+def test_an_update_under_way_while_a_snapshot_reads_comes_after_it_with_an_earlier_place(
+    source: PostgresSource,
+) -> None:
     source.run(
         "CREATE TABLE open (id int PRIMARY KEY, word text)",
         "INSERT INTO open VALUES (1, 'old')",
@@ -219,7 +222,7 @@ def test_an_update_under_way_while_a_snapshot_reads_comes_after_it_with_an_earli
     ]
 
 
-def test_flattened_values_are_the_row_or_the_word_null(source: Source) -> None:
+def test_flattened_values_are_the_row_or_the_word_null(source: PostgresSource) -> None:
     changes = source.captured(WITHOUT_SCHEMA, FLATTENED).changes(
         "CREATE TABLE flat (id int PRIMARY KEY, word text)",
         "INSERT INTO flat VALUES (1, 'a')",
@@ -232,14 +235,14 @@ def test_flattened_values_are_the_row_or_the_word_null(source: Source) -> None:
     ], "a delete is no tombstone but JSON's null"
 
 
-def test_a_flattened_delete_with_a_schema_has_a_payload_of_null(source: Source) -> None:
+def test_a_flattened_delete_with_a_schema_has_a_payload_of_null(source: PostgresSource) -> None:
     _, deleted = source.captured(FLATTENED).changes(
         "CREATE TABLE flat (id int PRIMARY KEY)", "INSERT INTO flat VALUES (1)", "DELETE FROM flat"
     )
     assert (deleted.read()["schema"]["name"], deleted.read()["payload"]) == ("source.public.flat.Value", None)
 
 
-def test_a_schema_before_each_value_names_the_types(source: Source) -> None:
+def test_a_schema_before_each_value_names_the_types(source: PostgresSource) -> None:
     [change] = source.captured().changes(
         "CREATE TABLE typed (id int PRIMARY KEY, amount numeric(10, 2), anything numeric, day date, at timestamp)",
         "INSERT INTO typed VALUES (1, -1.5, 0.25, '1969-12-31', '2024-02-29 13:45:30.123456')",
@@ -265,7 +268,7 @@ def test_a_schema_before_each_value_names_the_types(source: Source) -> None:
     }
 
 
-def test_avro_is_written_as_confluent_writes_it(source: Source, tmp_path: Path) -> None:
+def test_avro_is_written_as_confluent_writes_it(source: PostgresSource, tmp_path: Path) -> None:
     registry = Apicurio(RELEASES[0], tmp_path)
     try:
         changes = source.captured(avro(registry.root)).changes(

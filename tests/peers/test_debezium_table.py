@@ -7,49 +7,22 @@ moment both tables have the same rows.
 
 from __future__ import annotations
 
-import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from leasehold import Event
-from leasehold.hubs.log import LogHub
-from tests.peers.debezium_engine import FLATTENED, WITHOUT_SCHEMA, Change, Engine, Source, avro
+from tests.peers.debezium_engine import FLATTENED, WITHOUT_SCHEMA, avro
+from tests.peers.debezium_postgres import PostgresSource
+from tests.peers.debezium_replica import READABLE, Replica
 from tests.peers.registry_server import RELEASES, Apicurio
 from tests.waiting import until
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(900)]
 
 _AS_THEY_ARE = {"converter.replace.null.with.default": "false"}
-_READABLE = {"decimal.handling.mode": "string", "time.precision.mode": "isostring"}
-_FILE = """
-name = "orders"
-[source]
-hub = "log:///hub.db"
-[ownership]
-store = "sqlite:///stores.db"
-load_balancing_interval = "300ms"
-partition_expiration = "6s"
-settle_delay = "100ms"
-[transform]
-format = "debezium"
-schema = "id BIGINT, word STRING, long STRING, raw BINARY, price DECIMAL(12,2), day {day}, at TIMESTAMP, flag BOOLEAN"
-sql = "SELECT id, word, long, raw, price, day, at, flag, __deleted, {fence} FROM events"
-skipped_operations = ["m"]
-{more}
-[sink]
-url = "sqlite:///table.db"
-table = "orders"
-keys = ["id"]
-"""
-_FENCE = "hub, partition, sequenceNumber, ownerLevel"
 _TABLE = (
     "CREATE TABLE orders (id bigint PRIMARY KEY, word text{default}, long text, raw bytea, "
     "price numeric(12, 2), day date, at timestamptz(3), flag boolean)"
@@ -57,56 +30,7 @@ _TABLE = (
 _LONG = "repeat(md5(random()::text), 100)"
 
 
-@dataclass
-class Replica:
-    """A hub with what Debezium writes, and the instances that make a table of it."""
-
-    folder: Path
-    engine: Engine
-    hub: LogHub = field(init=False)
-    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.hub = LogHub.create(self.folder / "hub.db", partitions=4)
-
-    def start(self) -> None:
-        """One more instance."""
-        with (self.folder / "log").open("ab") as log:
-            command = [sys.executable, "-m", "leasehold", "run", str(self.folder / "orders.toml"), "--no-spark"]
-            self.running.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
-
-    def kill(self) -> None:
-        """End the first instance with no chance to say anything."""
-        first = self.running.pop(0)
-        first.kill()
-        first.wait()
-
-    def send(self, changes: Sequence[Change]) -> None:
-        """Send changes of the table, those of a key to one partition, as Kafka Connect does.
-
-        The embedded log holds no event without a body, as a tombstone is: those stay out.
-        """
-        partitions = len(self.hub.partition_ids())
-        for one in changes:
-            if one.topic.endswith(".orders") and one.value is not None:
-                self.hub.send([Event(one.value)], partition=str(sum(one.key or b"") % partitions))
-
-    def rows(self) -> dict[int, tuple[Any, ...]]:
-        """What the table has, in a form that both have."""
-        try:
-            with closing(sqlite3.connect(self.folder / "table.db")) as connection:
-                found = connection.execute("SELECT id, word, long, raw, price, day, at, flag FROM orders").fetchall()
-        except sqlite3.OperationalError:  # it is not made yet
-            return {}
-        return {key: tuple(rest) for key, *rest in found}
-
-    def rejected(self) -> list[Any]:
-        """Why events were set aside."""
-        with closing(sqlite3.connect(self.folder / "table.db")) as connection:
-            return connection.execute("SELECT sequence_number, reason FROM orders_rejected").fetchall()
-
-
-def source_rows(source: Source) -> dict[int, tuple[Any, ...]]:
+def source_rows(source: PostgresSource) -> dict[int, tuple[Any, ...]]:
     """What the captured table has, as SQLite stores it."""
     at = "to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
     rows = source.look(f"SELECT id, word, long, raw, price::text, day::text, {at}, flag::int FROM orders")
@@ -145,11 +69,11 @@ def statement(rng: Random, known: set[int]) -> str:
 
 
 @pytest.fixture(params=["with schemas", "without schemas", "flattened", "avro"])
-def replica(request: pytest.FixtureRequest, source: Source, tmp_path: Path) -> Iterator[Replica]:
+def replica(request: pytest.FixtureRequest, source: PostgresSource, tmp_path: Path) -> Iterator[Replica]:
     settings: Mapping[str, str] = {}
     day, more, registry = "DATE", "", None
     if request.param == "without schemas":
-        settings, day, more = {**WITHOUT_SCHEMA, **_READABLE}, "STRING", 'decimal_handling_mode = "string"'
+        settings, day, more = {**WITHOUT_SCHEMA, **READABLE}, "STRING", 'decimal_handling_mode = "string"'
     elif request.param == "flattened":
         settings = {**FLATTENED, "transforms.unwrap.delete.tombstone.handling.mode": "rewrite"}
     elif request.param == "avro":
@@ -162,18 +86,15 @@ def replica(request: pytest.FixtureRequest, source: Source, tmp_path: Path) -> I
         "INSERT INTO orders SELECT i, 'early', repeat(md5(i::text), 100) FROM generate_series(1, 20) i",
     )
     source.run("ALTER TABLE orders ALTER long SET STORAGE EXTERNAL, ALTER raw SET STORAGE EXTERNAL")
-    (tmp_path / "orders.toml").write_text(_FILE.format(day=day, more=more, fence=_FENCE))
-    made = Replica(tmp_path, source.captured(_AS_THEY_ARE, settings))
+    made = Replica(tmp_path, source.captured(_AS_THEY_ARE, settings), day, more)
     yield made
-    for one in made.running:
-        one.kill()
-        one.wait()
+    made.end()
     if registry is not None:
         registry.kill()
 
 
 def test_the_table_equals_its_source_at_each_quiet_moment(
-    replica: Replica, source: Source, request: pytest.FixtureRequest
+    replica: Replica, source: PostgresSource, request: pytest.FixtureRequest
 ) -> None:
     days_are_text = "without" in request.node.name
     rng, known = Random(request.node.name), set(range(1, 21))
