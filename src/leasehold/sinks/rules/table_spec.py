@@ -28,6 +28,8 @@ FENCE_COLUMNS = (HUB, PARTITION, SEQUENCE_NUMBER, OWNER_LEVEL)
 MODES = ("upsert", "append")
 ADD = "add"
 STOP, REJECT = "stop", "reject"
+_AROUND_A_CHANGE = re.compile(r"(?i)\b__(?:source_\w+|ts_(?:ms|us|ns)|lsn|gtid|file|pos|row|txid|transaction_\w+)\b")
+"""Columns that Debezium, and `format = "debezium"`, call so: the time, and the place in its log, of a change."""
 _ASCII = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
@@ -118,7 +120,21 @@ class TableSpec:
         if self.sequence_by is not None:
             _check_name("sequence_by", self.sequence_by)
             object.__setattr__(self, "sequence_by", _spaced(self.sequence_by))
+            self._check_around_changes(self.sequence_by)
         self._check_columns()
+
+    @staticmethod
+    def _check_around_changes(sequence_by: str) -> None:
+        """In Postgres a snapshot's row may be older than an update, and have the higher LSN; a server that takes the
+        place of another may begin its log anew; and times are not in the order of commits."""
+        if named := _AROUND_A_CHANGE.search(sequence_by):
+            raise ConfigError(
+                "sequence_by",
+                sequence_by,
+                f"{named[0]} is not in the order of a row's changes: rows would stay as they were before, in silence",
+                "Leave sequence_by out: Debezium sends a row's changes to one partition, in their order. Or name a "
+                "column of the row that each update raises",
+            )
 
     def _check_strangers(self) -> None:
         given, name = self.on_two_partitions, "on_two_partitions"
