@@ -194,16 +194,13 @@ def _of_others(name: str, formats: Sequence[str]) -> ConfigError:
 
 
 def check_for_handlers(how: BodyFormat) -> None:
-    """Refuse what handlers and queues are not given: what headers tell of, and changes. Raises `ConfigError`."""
+    """Refuse what handlers and queues are not given: what headers tell of. Raises `ConfigError`."""
     if how.by_headers:
         name, value = ("registry", AZURE_SCHEMAS) if how.envelope is None else ("envelope", how.envelope)
         told = "its schemas are named" if how.envelope is None else "it is told"
         rule = f"{told} by headers, and of an event that is parked, or a message, the body alone is kept and read"
         remedy = "Give writer_schema" if how.envelope is None else "Leave it out"
         raise ConfigError(name, value, rule, f"{remedy}, or fill a table without a handler")
-    if how.format == DEBEZIUM:
-        rule = "a handler is given events, and changes of Debezium are rows of a table"
-        raise ConfigError("format", how.format, rule, "Read the bodies as JSON, or fill a table without a handler")
 
 
 def schema_text(stated: str | Path, folder: Path) -> SchemaText:

@@ -24,6 +24,7 @@ from leasehold.processors.queues.content import ContentReader, MessageContent
 from leasehold.queues import QueueMessage, open_queue
 from leasehold_testkit.emulators.service_bus import ServiceBusServer
 from tests.azure_clients import LEAVES_SOCKETS
+from tests.formats.debezium_events import envelope
 from tests.handlers.conftest import calls
 from tests.handlers.slow_handlers import told
 from tests.handlers.timed_calls import SHORT, timed
@@ -256,6 +257,30 @@ def test_a_message_in_avro_is_read_by_its_schema(server: ServiceBusServer, tmp_p
         until(lambda: server.count("orders") == 0, "an empty queue")
     with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
         assert connection.execute("SELECT * FROM accounts").fetchall() == [("a", 7)]
+    assert server.count("orders", dead=True) == 1
+
+
+def test_a_message_may_be_a_change_of_debezium(server: ServiceBusServer, tmp_path: Path) -> None:
+    @entity(keys=["account"])
+    def account(state: object, event: EntityEvent) -> dict[str, Any]:
+        return {"size": event.row["size"], "gone": event.row["__deleted"]}
+
+    def made(**how: Any) -> QueueProcessor:
+        return QueueProcessor(
+            url(server), f"sqlite:////{tmp_path}/leases.db", account, sink=f"sqlite:////{tmp_path}/table.db",
+            table="accounts", pipeline="accounts", state="account STRING, size BIGINT, gone BOOLEAN",
+            schema=Bodies("account STRING, size BIGINT", BodyFormat(format="debezium", **how)),
+        )  # fmt: skip
+
+    with pytest.raises(ConfigError, match="a message is applied or a dead letter, and none is passed over"):
+        made(skipped_operations=["t"])
+    there, gone = {"account": "a", "size": 7}, {"account": "b", "size": 8}
+    changes = [envelope("u", after=there), envelope("d", before=gone), envelope("t")]
+    server.send("orders", *(json.dumps(each).encode() for each in changes))
+    with running(made()):
+        until(lambda: server.count("orders") == 0, "an empty queue")
+    with closing(sqlite3.connect(tmp_path / "table.db")) as connection:
+        assert connection.execute("SELECT * FROM accounts ORDER BY 1").fetchall() == [("a", 7, 0), ("b", 8, 1)]
     assert server.count("orders", dead=True) == 1
 
 

@@ -263,6 +263,11 @@ class Held:
     error: Exception | None = None
 
 
+PASSED_OVER = "passed over"
+"""In the place of the reason why an event is not given to a handler: it says nothing, and is neither called for nor set
+aside."""
+
+
 @dataclass(slots=True)
 class Computed:
     """What events come to.
@@ -276,6 +281,7 @@ class Computed:
     steps       where there are related tables, or `by_steps`, what each event makes of its entity, in order
     by_steps    the database is given each state in between, and not only the last, and so names the event it refuses
     calls       how the calls for each entity have ended: with an exception of this name, or None if any succeeded
+    passed      how many events were passed over
     """
 
     changes: dict[Key, Change] = field(default_factory=dict)
@@ -288,6 +294,7 @@ class Computed:
     steps: list[EntityStep] = field(default_factory=list)
     by_steps: bool = False
     calls: dict[Key, str | None] = field(default_factory=dict)
+    passed: int = 0
 
 
 def joined(parts: Sequence[Computed]) -> Computed:
@@ -298,6 +305,7 @@ def joined(parts: Sequence[Computed]) -> Computed:
     for part in parts:
         whole.changes |= part.changes
         whole.calls |= part.calls
+        whole.passed += part.passed
     whole.rejected = sorted((one for part in parts for one in part.rejected), key=lambda one: one[0].sequence_number)
     whole.held = sorted((one for part in parts for one in part.held), key=lambda one: one.event.sequence_number)
     whole.dead = sorted((one for part in parts for one in part.dead), key=lambda one: one[0].sequence_number)
@@ -337,7 +345,8 @@ def compute(
     enough: Callable[[], bool] | None = None,
     took_effect: Callable[[Key, EntityEvent], object] = lambda key, event: None,
 ) -> Computed:
-    """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can.
+    """Call the handler for each event in order. The third of each is why the event cannot be read, None if it can,
+    `PASSED_OVER` if it is nothing to call for.
 
     Events of entities that are `waiting` wait too. When the handler raises, none of the events from there on is
     computed; if it goes on by the `rules`, that event waits with all later ones of its entity, or is dead if this was
@@ -353,6 +362,9 @@ def compute(
     rules = rules or CallRules()
     done, known, behind = Computed(by_steps=rules.by_steps), dict(states), set(waiting)
     for key, event, unreadable in events:
+        if unreadable == PASSED_OVER:
+            done.passed += 1
+            continue
         if unreadable is not None:
             done.rejected.append((event, unreadable))
             continue

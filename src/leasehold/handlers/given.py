@@ -1,6 +1,6 @@
 """From the events of a partition to what a handler is given of them.
 
-Owns the reading of bodies, and which of them cannot be given to a handler. Pure.
+Owns the reading of bodies, and which of them cannot be given to a handler, or are passed over. Pure.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from leasehold.formats.bodies import BodyReader
-from leasehold.handlers.contract import EntityEvent, EntityHandler, Key
+from leasehold.handlers.contract import PASSED_OVER, EntityEvent, EntityHandler, Key
 from leasehold.handlers.places import Place, Sent
 
 Given = tuple[Key, EntityEvent, str | None]
-"""The key of an event's entity, the event, and why it cannot be given to the handler: None if it can."""
+"""The key of an event's entity, the event, and why it cannot be given to the handler: None if it can, `PASSED_OVER` if
+it is nothing to give, as a tombstone of Debezium's is."""
 
 
 class RejectedInput(NamedTuple):
@@ -39,11 +40,14 @@ def given_events(
     read = reader.read(pa.array([event.body for event in events], pa.binary()))
     rows = read.columns.to_pylist()
     reasons = [None] * len(events) if read.reasons is None else read.reasons.to_pylist()
+    passed = [False] * len(events) if read.passed is None else read.passed.to_pylist()
     given: list[Given] = []
-    for event, row, reason, delivery in zip(events, rows, reasons, deliveries, strict=True):
+    for event, row, reason, passes, delivery in zip(events, rows, reasons, passed, deliveries, strict=True):
         key = tuple(row[name] for name in handler.keys)
         if isinstance(event, RejectedInput):
             reason = event.reason
+        elif passes:
+            reason = PASSED_OVER
         elif reason is None and None in key:
             reason = f"{handler.keys[key.index(None)]} is null, and names the entity"
         one = EntityEvent(

@@ -24,7 +24,8 @@ class Bodies:
 
     schema  their columns, as `order_id STRING, amount DECIMAL(12,2)`; read by the strict rules: a body that does not
             fit is rejected
-    how     their format; `rescue` there is one more field of `event.row`. Default: JSON
+    how     their format; `rescue` there is one more field of `event.row`, and so is `__deleted` of Debezium's changes,
+            of which those that say nothing of a row are passed over. Default: JSON
 
     Raises `ConfigError` for an envelope: what is parked is kept without the headers that tell of one.
     """

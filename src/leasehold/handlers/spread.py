@@ -95,6 +95,7 @@ class SpreadComputed(Computed):
         its = {event.sequence_number for key, event, reason in self.given if reason is None and key in keys}
         self.changes = {key: one for key, one in self.changes.items() if key not in keys} | anew.changes
         self.calls |= anew.calls
+        self.passed += anew.passed
         rejected = [one for one in self.rejected if one[0].sequence_number not in its] + anew.rejected
         self.rejected = sorted(rejected, key=lambda one: one[0].sequence_number)
         emitted = [one for one in self.emitted if one[0] not in keys] + anew.emitted

@@ -361,8 +361,10 @@ class HandledTable(TriesParked):
             left_out = sum(mark < one.sequence_number < end and one.sequence_number in noted for one in batch)
         replayed = sum(one.sequence_number <= mark for one in batch) if batch.first <= mark else 0
         parked = len(done.held)
-        used = given - left_out - replayed - parked
-        return result.of_events(used=used, replayed=replayed, skipped=result.skipped, parked=parked)
+        used = given - left_out - replayed - parked - done.passed
+        return result.of_events(
+            used=used, filtered=done.passed, replayed=replayed, skipped=result.skipped, parked=parked
+        )
 
     def _note(self, result: BatchResult, seconds: float) -> None:
         """What was committed, in this time: told to who hears the notices."""

@@ -128,6 +128,9 @@ class QueueProcessor:
         if bodies.how.registry is not None:
             rule = "messages of a queue are read by a schema of your own"
             raise ConfigError("registry", None, rule, "Give writer_schema, or bring the messages into a hub")
+        if bodies.how.skipped_operations:
+            rule = "a message is applied or a dead letter, and none is passed over"
+            raise ConfigError("skipped_operations", bodies.how.skipped_operations, rule, "Leave it out")
         self._reader = ContentReader(handler, bodies.reader(), columns, settings.key, check)
         spec = TableSpec(name=table, pipeline=pipeline, keys=handler.keys)
         self._sink: Sink = open_sink(sink, spec, base=runtime.base)

@@ -73,6 +73,8 @@ def read_raw(file: PipelineFile) -> PipelineFile:
         envelope=None,
         content_encoding="identity",
         rescue=None,
+        skipped_operations=(),
+        decimal_handling_mode="precise",
         timestamps="exact",
         sql=None,
         python=None,
