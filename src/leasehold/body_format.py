@@ -66,7 +66,8 @@ class BodyFormat:
                       is that of their data, and columns called `ce_id`, `ce_time` … take attributes. Default: none
     content_encoding  `gzip` or `zstd`: bodies that begin as these do are decompressed first; default: `identity`
     rescue            the name of one more column, of strings, in which fields of a body that no column takes are kept,
-                      at any depth, as one JSON object; null if there are none. Default: they are dropped
+                      at any depth, as one JSON object; null if there are none. Of a change those of the row alone.
+                      Default: they are dropped
     skipped_operations
                       with `debezium`, which of `t` (truncation) and `m` (message) are passed over, which are rejected
                       otherwise. Default: none
@@ -142,9 +143,6 @@ class BodyFormat:
         if self.format == DEBEZIUM:
             if self.envelope is not None:
                 raise ConfigError("envelope", self.envelope, "a change is an envelope by itself", "Leave it out")
-            if self.rescue is not None:
-                rule = "a change has fields around the row that no column takes"
-                raise ConfigError("rescue", self.rescue, rule, "Leave it out, and declare the columns that you need")
         elif self.skipped_operations:
             raise _of_others("skipped_operations", (DEBEZIUM,))
         elif self.decimal_handling_mode != PRECISE:
@@ -173,15 +171,15 @@ class BodyFormat:
 
     @property
     def adds(self) -> tuple[str, ...]:
-        """The columns that come behind those of the schema: the rescue column, that of deleted rows."""
-        if self.format == DEBEZIUM:
-            return (DELETED,)
-        return () if self.rescue is None else (self.rescue,)
+        """The columns that come behind those of the schema: that of deleted rows, and the rescue column."""
+        deleted = (DELETED,) if self.format == DEBEZIUM else ()
+        return deleted if self.rescue is None else (*deleted, self.rescue)
 
     @property
     def within(self) -> BodyFormat:
-        """How what holds a change is read."""
-        return replace(self, format=self.encoding, skipped_operations=(), decimal_handling_mode=PRECISE)
+        """How what holds a change is read; the rescue column has a name there that no part of a change has."""
+        rescue = None if self.rescue is None else ""
+        return replace(self, format=self.encoding, skipped_operations=(), decimal_handling_mode=PRECISE, rescue=rescue)
 
     def without_rescue(self) -> BodyFormat:
         """The same format, with fields dropped that no column takes."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
 import json
 from collections.abc import Sequence
 from datetime import date
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -282,7 +285,7 @@ def test_a_body_that_cannot_be_decompressed_is_no_tombstone() -> None:
     ]
 
 
-AVRO = {
+AVRO: dict[str, Any] = {
     "type": "record",
     "name": "Envelope",
     "fields": [
@@ -315,17 +318,26 @@ AVRO = {
 }  # fmt: skip
 
 
+def with_more(row: list[dict[str, Any]], envelope: list[dict[str, Any]]) -> dict[str, Any]:
+    """The schema with more fields of the row, and around it."""
+    made = copy.deepcopy(AVRO)
+    made["fields"][0]["type"][1]["fields"] += row
+    made["fields"] += envelope
+    return made
+
+
+def avro(op: str, before: Any = None, after: Any = None, schema: dict[str, Any] = AVRO) -> bytes:
+    out = io.BytesIO()
+    schemaless_writer(out, parse_schema(schema), {"op": op, "before": before, "after": after})
+    return out.getvalue()
+
+
 @pytest.mark.parametrize("many", [1, 60])
 def test_changes_in_avro(many: int) -> None:
-    def body(op: str, before: Any = None, after: Any = None) -> bytes:
-        out = io.BytesIO()
-        schemaless_writer(out, parse_schema(AVRO), {"op": op, "before": before, "after": after})
-        return out.getvalue()
-
     columns = pa.schema([*SMALL, ("at", pa.timestamp("us")), ("day", pa.date32())])
     a = {"id": 1, "word": "a", "at": 1709214330123456, "day": -2}
     key = {"id": 1, "word": None, "at": None, "day": None}
-    bodies = [body("c", after=a), body("d", before=key), None, body("t"), body("c", after=a)[:-1]]
+    bodies = [avro("c", after=a), avro("d", before=key), None, avro("t"), avro("c", after=a)[:-1]]
     found = outcome(bodies * many, columns, writer_schema=json.dumps(AVRO))
     assert found == found[:5] * many
     assert {name: str(value) for name, value in found[0].items()} == {
@@ -337,13 +349,72 @@ def test_changes_in_avro(many: int) -> None:
     assert found[4] == "the field op is of 1 bytes, and the body has 0 more"
 
 
+@pytest.mark.parametrize("many", [1, 60])
+def test_a_decimal_in_avro_may_have_its_scale_with_it(many: int) -> None:
+    number = {
+        "type": "record",
+        "name": "VariableScaleDecimal",
+        "connect.name": "io.debezium.data.VariableScaleDecimal",
+        "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+    }
+    items = {"type": "array", "items": "VariableScaleDecimal"}
+    schema = with_more([{"name": "any", "type": ["null", number]}, {"name": "more", "type": items}], [])
+    columns = pa.schema([("any", pa.decimal128(12, 2)), ("more", pa.list_(pa.string()))])
+    half, bare, wide = ({"scale": scale, "value": raw} for scale, raw in ((1, b"\x0f"), (1, b""), (3, b"\x0f")))
+    rest = {"id": 1, "word": None, "at": None, "day": None, "more": [half, wide]}
+    bodies = [avro("c", after={**rest, "any": one}, schema=schema) for one in (half, bare, wide)]
+    found = outcome(bodies * many, columns, writer_schema=json.dumps(schema))
+    assert found[:3] * many == found
+    assert found[0] == {"any": Decimal("1.50"), "more": ["1.5", "0.015"], "__deleted": False}
+    assert found[1] == "the field after.any is a decimal without a digit"
+    assert str(found[2]).startswith("the field after.any is 0.015")
+
+
+@pytest.mark.parametrize("many", [1, 60])
+@pytest.mark.parametrize("schema", [None, _SMALL_SCHEMA])
+def test_fields_of_the_row_are_rescued_and_no_others(many: int, schema: Any) -> None:
+    write = written if schema is None else partial(with_schema, schema=schema)
+    there = {"id": 1, "word": "a", "in": [{"b": 1.5}], "none": None}
+    bodies = [
+        write(envelope("u", before={"id": 1, "word": "b", "else": 1}, after=there, of_others=5)),
+        write(envelope("d", before={**there, "n": 7})),
+        write(envelope("r", after={"id": 2})),
+        write(envelope("t", rest=1)),
+    ]
+    columns = pa.schema([("id", pa.int64())])
+    found = outcome(bodies * many, columns, rescue="after")
+    assert found == found[:4] * many
+    rest = '"word":"a","in":[{"b":1.5}],"none":null'
+    assert found[:3] == [
+        {"id": 1, "__deleted": False, "after": f"{{{rest}}}"},
+        {"id": 1, "__deleted": True, "after": f'{{{rest},"n":7}}'},
+        {"id": 2, "__deleted": False, "after": None},
+    ]
+    assert found[3].startswith('the op "t" is a truncation')
+
+
+@pytest.mark.parametrize("many", [1, 60])
+def test_fields_of_a_row_are_rescued_in_avro_and_where_it_is_flattened(many: int) -> None:
+    columns = pa.schema([("id", pa.int64())])
+    a = {"id": 1, "word": "a", "at": None, "day": -2}
+    found = outcome(
+        [avro("c", after=a), avro("d", before=a)] * many, columns, writer_schema=json.dumps(AVRO), rescue="r"
+    )
+    rest = {"id": 1, "r": '{"word":"a","day":"1969-12-30"}'}
+    assert found == [{**rest, "__deleted": False}, {**rest, "__deleted": True}] * many
+    fields = [
+        {"type": kind, "field": name} for name, kind in (("id", "int64"), ("w", "string"), ("__deleted", "string"))
+    ]
+    flat = with_schema({"id": 1, "w": "a", "__deleted": "true"}, {"type": "struct", "fields": fields})
+    assert outcome([flat] * many, columns, rescue="r") == [{"id": 1, "__deleted": True, "r": '{"w":"a"}'}] * many
+
+
 def test_settings_that_do_not_go_with_the_format() -> None:
     with pytest.raises(UsageError, match="names twice: __deleted"):
         BodyReader(pa.schema([("id", pa.int64()), ("__deleted", pa.bool_())]), DEBEZIUM)
     for settings in (
         {"format": "json", "skipped_operations": ["t"]},
         {"format": "json", "decimal_handling_mode": "string"},
-        {"format": "debezium", "rescue": "rest"},
         {"format": "debezium", "skipped_operations": "t"},
         {"format": "debezium", "skipped_operations": ["truncate"]},
         {"format": "debezium", "skipped_operations": ["u"]},

@@ -162,7 +162,7 @@ class _Reads(Protocol):
 
 def _read_into(schema: pa.Schema, how: BodyFormat) -> pa.Schema:
     """The columns that bodies are read into: these, and those that the format adds."""
-    return changed(schema) if how.format == DEBEZIUM else with_rescue(schema, how)
+    return changed(schema, how) if how.format == DEBEZIUM else with_rescue(schema, how)
 
 
 def _reader(schema: pa.Schema, how: BodyFormat, registered: RegisteredSchema | None = None) -> _Reads:
@@ -175,7 +175,7 @@ def _reader(schema: pa.Schema, how: BodyFormat, registered: RegisteredSchema | N
     def read(columns: pa.Schema) -> FormatReader:
         return FormatReader(columns, how.within, registered)
 
-    return ChangeReader(schema, typed_columns, read, how.skipped_operations)
+    return ChangeReader(schema, typed_columns, read, how)
 
 
 def _of_nulls(part: ReadBodies, bodies: pa.Array, wrong: Mapping[int, str], *, tombstones: bool) -> ReadBodies:

@@ -18,10 +18,10 @@ from pyarrow import types
 
 from leasehold.formats.avro import decoding
 from leasehold.formats.avro.decoding import Build, CountedBody, Read
-from leasehold.formats.avro.schemas import AvroSchema, Node
+from leasehold.formats.avro.schemas import WITH_SCALE, AvroSchema, Node
 from leasehold.formats.misfits import NO_BODY, Misfit, type_name
 from leasehold.formats.typed.texts import array_text, json_text, map_text, object_text
-from leasehold.formats.typed.values import refusal, taken
+from leasehold.formats.typed.values import decimal_with_scale, refusal, taken
 
 _RAW: dict[str, Read] = {
     "null": decoding.read_null,
@@ -120,6 +120,8 @@ class _Values:
             return decoding.union([self.of(one, type_) for one in node.branches])
         if node.kind == "null":
             return decoding.read_null
+        if node.logical == WITH_SCALE and not types.is_nested(type_):
+            return self._with_scale(node, type_)
         if types.is_string(type_) and (node.items is not None or node.kind == "record"):
             return self._text.of(node)
         if node.kind == "record" and types.is_struct(type_):
@@ -132,6 +134,17 @@ class _Values:
             return _then(self._over.of(node), refusal(node, type_name(type_)))
         convert = taken(node, type_, cut=self._cut)
         return _leaf(node) if convert is None else _then(_leaf(node), convert)
+
+    def _with_scale(self, node: Node, type_: pa.DataType) -> Read:
+        """Of a record that is a decimal."""
+        parts = pa.struct([("scale", pa.int32()), ("value", pa.binary())])
+        picked = _picked([_place(node, field.name) for field in parts])
+
+        def number(values: list[Any]) -> Any:
+            scale, raw = picked(values)
+            return decimal_with_scale(scale, raw, type_, cut=self._cut)
+
+        return self._record(node, parts, number)
 
     def _record(self, node: Node, type_: pa.DataType, build: Build) -> Read:
         known = {field.name: field.type for field in type_}

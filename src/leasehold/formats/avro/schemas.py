@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leasehold.errors import ConfigError, MissingDependency
-from leasehold.formats.connect.types import BITS, LOGICAL, number_of
+from leasehold.formats.connect.types import BITS, LOGICAL, VARIABLE_DECIMAL, number_of
 from leasehold.formats.typed.types import ValueType
 from leasehold.printable import printable, shortened
 from leasehold.registries.contract import Files
@@ -65,6 +65,10 @@ class Node(ValueType):
     recursive: bool = False
     least: int = 0
     idle: int = 0
+
+
+WITH_SCALE = "decimal-with-scale"
+"""The logical type of a record that Debezium writes for a decimal: with the fields `scale` and `value`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,9 @@ class _Nodes:
             self._open.pop()
             if len(node.fields) != len(parsed["fields"]):
                 raise ValueError(f"the record {parsed['name']} has a field twice")
+            kinds = [node.fields[name].kind if name in node.fields else "" for name in ("scale", "value")]
+            if parsed.get("connect.name") == VARIABLE_DECIMAL and kinds == ["int", "bytes"]:
+                node.logical = WITH_SCALE
         return node
 
 

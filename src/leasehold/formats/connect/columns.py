@@ -23,7 +23,7 @@ from leasehold.formats.json_values import Convert, converter
 from leasehold.formats.misfits import Misfit
 from leasehold.formats.typed.columns import micros, within
 from leasehold.formats.typed.types import ValueType
-from leasehold.formats.typed.values import DAYS, MICROSECONDS, taken
+from leasehold.formats.typed.values import DAYS, MICROSECONDS, NO_DIGIT, decimal_with_scale, taken
 
 Fields = Mapping[str, ConnectType]
 _Way = tuple[pa.DataType, Convert | None]
@@ -144,7 +144,7 @@ class _Ways:
         """Of a value of this type."""
         if stated.name == VARIABLE_DECIMAL and stated.kind == "record" and not types.is_struct(type_):
             wire = pa.struct([("scale", pa.int32()), ("value", pa.binary())])
-            return wire, lambda value: self._of_variable(value, type_)
+            return wire, lambda value: decimal_with_scale(value["scale"], value["value"], type_, cut=self._cut)
         if stated.kind == "record" and types.is_struct(type_):
             return _struct(type_, [self.of(stated.fields.get(one.name, OPAQUE), one.type) for one in type_])
         if stated.items is not None and stated.kind == "array" and types.is_list(type_):
@@ -164,15 +164,6 @@ class _Ways:
             return pa.string(), _refused("is no time: its schema does not say of which unit")
         return self.untyped(type_) if types.is_timestamp(type_) else (type_, None)
 
-    def _of_variable(self, value: Mapping[str, Any], type_: pa.DataType) -> Any:
-        """A decimal that has its scale beside it."""
-        scale, raw = value.get("scale"), value.get("value")
-        if scale is None or raw is None or not -1_000 <= scale <= 1_000:
-            raise Misfit("is a decimal without a scale or a value")
-        leaf = ValueType("bytes", "decimal", scale=scale)
-        convert = _with_bytes(leaf, taken(leaf, type_, cut=self._cut), type_)
-        return raw if convert is None else convert(raw)
-
 
 def _with_bytes(leaf: ValueType, convert: Convert | None, type_: pa.DataType) -> Convert | None:
     """The same, which refuses a decimal without bytes."""
@@ -181,7 +172,7 @@ def _with_bytes(leaf: ValueType, convert: Convert | None, type_: pa.DataType) ->
 
     def read(raw: bytes) -> Any:
         if not raw:
-            raise Misfit("is a decimal without a digit")
+            raise Misfit(NO_DIGIT)
         return convert(raw)
 
     return read

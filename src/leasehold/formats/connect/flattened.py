@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leasehold.arrow_masks import true_places
-from leasehold.body_format import DELETED
+from leasehold.body_format import DELETED, BodyFormat
 from leasehold.formats.connect.changes import changed
 from leasehold.formats.connect.columns import WireColumns
 from leasehold.formats.format_readers import FormatReader, ReadBodies
@@ -38,8 +38,9 @@ class FlattenedReader:
         columns_of: Callable[[pa.Schema], WireColumns],
         read: Callable[[pa.Schema], FormatReader],
         fields: Collection[str],
+        how: BodyFormat,
     ) -> None:
-        self.schema = changed(columns)
+        self.schema = changed(columns, how)
         self._row = columns_of(columns)
         self._says_deleted = DELETED in fields
         told = [pa.field(DELETED, pa.string())] if self._says_deleted else []
@@ -52,12 +53,13 @@ class FlattenedReader:
         for place in true_places(bodies.is_null()):
             reasons[place] = _NO_ROW
         values = found.columns.columns
-        columns, misfits = self._row.of(values[: len(self._row.wire)])
+        told = len(self._row.wire)
+        columns, misfits = self._row.of(values[:told])
         for place, reason in misfits.items():
             reasons[place] = reasons[place] or reason
         good = pa.array([reason is None for reason in reasons], pa.bool_())
-        deleted = pc.equal(values[-1], _TRUE) if self._says_deleted else pa.nulls(len(bodies), pa.bool_())
-        whole = [*columns, pc.fill_null(deleted, False)]
+        deleted = pc.equal(values[told], _TRUE) if self._says_deleted else pa.nulls(len(bodies), pa.bool_())
+        whole = [*columns, pc.fill_null(deleted, False), *values[told + self._says_deleted :]]
         if any(reasons):
             whole = [pc.if_else(good, one, pa.nulls(len(bodies), one.type)) for one in whole]
         return ReadBodies(

@@ -30,7 +30,7 @@ class JsonChanges:
 
     def __init__(self, columns: pa.Schema, how: BodyFormat) -> None:
         self._columns, self._how = columns, how
-        self._schema = changed(columns)
+        self._schema = changed(columns, how)
         _reader_by(columns, how, None)  # which refuses columns that cannot be
 
     def read(self, bodies: pa.Array) -> ReadBodies:
@@ -61,10 +61,10 @@ def _reader_by(columns: pa.Schema, how: BodyFormat, text: str | None) -> ChangeR
         return FormatReader(schema, how.within)
 
     if text is None:
-        return ChangeReader(columns, columns_of(None), read, how.skipped_operations)
+        return ChangeReader(columns, columns_of(None), read, how)
     if (stated := read_type(text)) is None:
         return None
     if is_flattened(stated.fields):
-        return FlattenedReader(columns, columns_of(stated.fields), read, stated.fields)
+        return FlattenedReader(columns, columns_of(stated.fields), read, stated.fields, how)
     row = stated.fields.get("after", OPAQUE)
-    return ChangeReader(columns, columns_of(row.fields), read, how.skipped_operations)
+    return ChangeReader(columns, columns_of(row.fields), read, how)

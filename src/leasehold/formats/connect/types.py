@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leasehold.formats.typed.types import ValueType
+from leasehold.formats.typed.types import MOST_SCALE, ValueType
 
 BITS = "io.debezium.data.Bits"
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
@@ -43,7 +43,6 @@ _KINDS = {
     "map": "map",
     "struct": "record",
 }
-_MOST_SCALE = 1_000
 _LONGEST = 10  # characters of a parameter that is a number
 _DEPTH = 64
 _LARGEST = 1 << 20
@@ -91,7 +90,7 @@ def _type(stated: Any, depth: int) -> ConnectType:
         made.items = _type(stated.get("items" if kind == "array" else "values"), depth + 1)
     elif name == _DECIMAL and kind == "bytes":
         scale = _parameter(stated, "scale")
-        if scale is not None and -_MOST_SCALE <= scale <= _MOST_SCALE:
+        if scale is not None and -MOST_SCALE <= scale <= MOST_SCALE:
             made.scale, made.logical = scale, "decimal"
     elif name == BITS and kind == "bytes":
         made.precision, made.logical = _parameter(stated, "length") or 0, "bits"

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 HOLDING = frozenset({"record", "array", "map"})
 """Kinds of values that hold others."""
 WHOLE = frozenset({"int", "long", "unsigned"})
+MOST_SCALE = 1_000
+"""The digits behind the point, or zeros before it, of a decimal whose schema, or who wrote it, states them."""
 
 
 @dataclass(slots=True, eq=False)

@@ -31,8 +31,9 @@ from pyarrow import types
 from leasehold.formats.json_values import TRUNCATES, Convert, Real, Whole, converter, misfit
 from leasehold.formats.misfits import Misfit, shown, type_name
 from leasehold.formats.typed.texts import decimal_of, plain_text, unit_of
-from leasehold.formats.typed.types import HOLDING, WHOLE, ValueType
+from leasehold.formats.typed.types import HOLDING, MOST_SCALE, WHOLE, ValueType
 
+NO_DIGIT = "is a decimal without a digit"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAY = 86_400_000_000  # microseconds
@@ -70,6 +71,16 @@ def taken(leaf: ValueType, type_: pa.DataType, *, cut: bool) -> Convert | None:
     if leaf.logical not in ("", "decimal") or (leaf.kind in _OPAQUE and not leaf.logical):
         return refusal(leaf, name)
     return _as_in_a_body(leaf, type_, cut)
+
+
+def decimal_with_scale(scale: int | None, raw: bytes | None, type_: pa.DataType, *, cut: bool) -> Any:
+    """What a column of this type has of a decimal that has its scale beside it. Raises `Misfit`."""
+    if scale is None or raw is None or not -MOST_SCALE <= scale <= MOST_SCALE:
+        raise Misfit("is a decimal without a scale or a value")
+    if not raw and not types.is_binary(type_):
+        raise Misfit(NO_DIGIT)
+    convert = taken(ValueType("bytes", "decimal", scale=scale), type_, cut=cut)
+    return raw if convert is None else convert(raw)
 
 
 def refusal(node: ValueType, name: str) -> Convert:
