@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,6 +24,7 @@ from leasehold.sinks import open_sink
 from leasehold.spark import PipelineRun
 from leasehold.spark.checking import columns_of
 from leasehold.spark.retrying import Retransform
+from tests.formats.debezium_events import schema_of, with_schema
 from tests.projected.shop import FILE, answer, bodies, contents, send, write
 from tests.spark.handled_runs import opened_as
 
@@ -120,3 +123,43 @@ def test_what_a_first_start_makes_has_the_columns_of_each(tmp_path: Path, spark_
     assert said.exit_code == 0, said.output
     assert on_spark(file, spark_of_tests)["read"] == 0
     assert contents(tmp_path)["orders"] == []
+
+
+def test_columns_of_one_name_may_have_another_type_in_each_table(tmp_path: Path, spark_of_tests: SparkSession) -> None:
+    """Changes of two tables of Debezium, of which one has numbers as `id`, and one has words."""
+    sql = "SELECT try_cast(id AS BIGINT) AS order_id, id AS word, __source_table, __deleted, %s FROM events"
+    fence = "hub, partition, sequenceNumber, ownerLevel"
+    head, _, _ = FILE.partition("[transform]")
+    text = f"""{head}[transform]
+format = "debezium"
+schema = "id STRING, __source_table STRING"
+sql = "{sql % fence}"
+
+[[sink]]
+url = "sqlite:///entities.db"
+table = "orders"
+keys = ["order_id"]
+when = "__source_table = 'orders'"
+only_columns = ["order_id"]
+
+[[sink]]
+table = "words"
+keys = ["word"]
+when = "__source_table = 'words'"
+only_columns = ["word"]
+"""
+    hub, file = LogHub.create(tmp_path / "hub.db", partitions=1), write(tmp_path, text)
+    for op, table, id_ in (("c", "orders", 7), ("c", "orders", 8), ("c", "words", "a"), ("c", "words", "b")):
+        hub.send([Event(_change(op, table, id_))])
+    hub.send([Event(_change("d", "orders", 7)), Event(_change("d", "words", "b"))])
+    assert on_spark(file, spark_of_tests)["rejected"] == 0
+    with closing(sqlite3.connect(tmp_path / "entities.db")) as connection:
+        assert connection.execute("SELECT order_id, typeof(order_id) FROM orders").fetchall() == [(8, "integer")]
+        assert connection.execute("SELECT word FROM words").fetchall() == [("a",)]
+
+
+def _change(op: str, table: str, id_: object) -> bytes:
+    kind = "int64" if isinstance(id_, int) else "string"
+    side = "before" if op == "d" else "after"
+    source = {"connector": "postgresql", "table": table}
+    return with_schema({"op": op, side: {"id": id_}, "source": source}, schema_of({"id": {"type": kind}}))
