@@ -15,6 +15,8 @@ from leasehold.hubs.log.hub import LogHub
 from leasehold.model import Event
 from tests.formats.debezium_events import envelope, schema_of, with_schema
 from tests.handlers.orders import rows, totals
+from tests.hubs.kafka_cluster import Cluster
+from tests.hubs.kafka_messages import produced
 from tests.spark.handled_runs import Running, folder
 
 __all__ = ["folder"]
@@ -60,3 +62,24 @@ def test_a_handler_is_given_changes_on_spark_and_without(
     account = json.loads(said.stdout)
     assert (account["read"], account["used"], account["filtered"]) == (2, 1, 1)
     assert totals(folder) == {"b": 10, "waits": 18}
+
+
+@pytest.mark.more
+@pytest.mark.usefixtures("patient_kafka")
+def test_a_tombstone_is_passed_over_on_spark(
+    folder: Path, cluster: Cluster, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, file = cluster.topic(1), folder / "orders.toml"
+    text = file.read_text().replace("log:///hub.db", cluster.url(topic))
+    file.write_text(text.replace("[sink]", 'format = "debezium"\n[sink]'))
+    changes = [change("c", "a", 2), None, change("u", "a", 5), change("d", "a", 0), None, change("r", "b", 3), None]
+    sent: list[dict[str, object]] = [{"key": b"k", "value": one} for one in changes]
+    produced(cluster, topic, *sent)
+    running = Running(folder, spark, monkeypatch)
+    try:
+        running.until(lambda: totals(folder) == {"b": 3}, "all changes to be handled")
+    finally:
+        running.end()
+    counts = running.done.totals.named()
+    assert (counts["read"], counts["used"], counts["filtered"]) == (7, 4, 3)
+    assert rows(folder, "SELECT * FROM orders_rejected") == []

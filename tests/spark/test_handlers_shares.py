@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from leasehold.body_format import BodyFormat
 from leasehold.formats.bodies import BodyReader
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.columns import columns_of
@@ -20,6 +21,7 @@ from leasehold.handlers.given import RejectedInput, given_events
 from leasehold.spark.handlers import shares
 from leasehold.spark.handlers.shares import LEAST, divided, shares_of
 from leasehold.spark.handlers.tasks import EventOfPartition, TaskPiece
+from tests.formats.debezium_events import envelope
 from tests.handlers.orders import totals
 from tests.spark.handled_runs import batch, both, folder, opened
 
@@ -97,6 +99,17 @@ def test_what_parts_come_to_is_what_the_whole_comes_to(bodies: list[bytes], shar
     assert len(parts) <= shares
     assert sorted(one.sequence_number for part in parts for one in part.events) == [*range(len(bodies))]
     assert shown(joined([answer(part) for part in parts])) == shown(answer(piece))
+
+
+def test_a_delete_and_its_tombstone_make_no_entity_of_their_own() -> None:
+    there = [json.dumps(envelope("c", after={"id": number})).encode() for number in range(64)]
+    gone = [json.dumps(envelope("d", before={"id": number})).encode() for number in range(64)]
+    events = tuple(EventOfPartition(body, n, 0.0) for n, body in enumerate([*there, *gone, None]))  # type: ignore[arg-type]
+    reader = BodyReader(pa.schema([("word", pa.string()), ("id", pa.int64())]), BodyFormat(format="debezium"))
+    parts = divided(TaskPiece("h", "0", 1, events, frozenset()), reader.only(["id"]), 4)
+    numbers = [{one.sequence_number for one in part.events} for part in parts]
+    assert sorted(n for part in numbers for n in part) == [*range(129)]
+    assert all((n in part) == (n + 64 in part) for part in numbers for n in range(64))
 
 
 @pytest.mark.more

@@ -68,6 +68,11 @@ class BodyReader:
     def __reduce__(self) -> tuple[Any, ...]:
         return BodyReader, self._given
 
+    @property
+    def names(self) -> list[str]:
+        """The columns of the bodies alone, without those that the format adds."""
+        return [field.name for field in self._plain]
+
     def only(self, names: Sequence[str]) -> BodyReader:
         """The reader of these columns alone."""
         schema, how, schemas = self._given

@@ -37,7 +37,7 @@ def divided(piece: TaskPiece, keys: BodyReader, shares: int) -> list[TaskPiece]:
     if shares == 1:
         return [piece]
     read = keys.read(pa.array([event.body for event in piece.events], pa.binary())).columns
-    names = zip(*(column.to_pylist() for column in read.columns), strict=True)
+    names = zip(*(read.column(name).to_pylist() for name in keys.names), strict=True)
     parts: list[list[EventOfPartition | RejectedInput]] = [[] for _ in range(shares)]
     for event, key in zip(piece.events, names, strict=True):
         parts[0 if None in key else hash(key) % shares].append(event)

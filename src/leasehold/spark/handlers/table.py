@@ -293,7 +293,7 @@ class HandledOnSpark:
         result = table.counted()
         if not outages:  # else what the transform has filtered is counted with the batch that follows
             read = sum(map(len, batch.ranges or ())) if batch.read is None else batch.read
-            result = replace(result, filtered=max(0, read - result.read))
+            result = replace(result, filtered=result.filtered + max(0, read - result.read))
         told, self._untold = result.counts.plus(self._untold), NONE
         self._totals = self._totals.with_batch(told)
         if tell is not None:
