@@ -62,7 +62,8 @@ class Substituted:
         if isinstance(value, str):
             return _REFERENCE.sub(lambda found: self._text(found, key), value)
         if isinstance(value, list):
-            return [self._value(one, key) for one in value]
+            places = [f"{key}[{number}]" if isinstance(one, dict) else key for number, one in enumerate(value, 1)]
+            return [self._value(one, place) for one, place in zip(value, places, strict=True)]
         if isinstance(value, dict):
             return {name: self._value(one, f"{key}.{name}") for name, one in value.items()}
         return value

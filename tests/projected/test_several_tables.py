@@ -179,10 +179,11 @@ BESIDE = '[[sink]]\ntable = "more"\nkeys = ["id"]\n'
         (FILE + BESIDE + 'only_columns = ["name"]', "sink[4].only_columns", "id is a key"),
         (FILE + BESIDE + 'when = "kin = 1"', "sink[4].when", "kin is no column"),
         (FILE.replace('[[sink]]\nurl = "sqlite:///entities.db"', "[[sink]]"), "", "sink[1].url: is missing"),
+        (FILE + BESIDE + 'keep = ["${NOPE}"]', "sink[4].keep", "NOPE"),
         ("sink = []\n" + FILE.partition("[[sink]]")[0], "", "sink: is missing"),
         (FILE.partition("[[sink]]")[0].replace("[source]", "sink = [1]\n[source]"), "", "sink[1]: must be a section"),
     ],
-    ids=["twice", "url", "schema", "handler", "unknown", "key", "when", "no url", "none", "no section"],
+    ids=["twice", "url", "schema", "handler", "unknown", "key", "when", "no url", "no variable", "none", "no section"],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused_by_its_key(
     tmp_path: Path, hub: LogHub, text: str, field: str, why: str
