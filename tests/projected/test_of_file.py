@@ -238,8 +238,7 @@ def test_changes_of_a_database_become_its_rows(tmp_path: Path, hub: LogHub) -> N
         ({"sql": 'sql = "SELECT id, hub, partition, sequenceNumber, ownerLevel FROM events"\n'}, "sink.delete_when",
          "__deleted is no column"),
         ({"delete_when": 'rejected_retention = "7d"'}, "sink.rejected_retention", "which values of a row are in doubt"),
-        ({"delete_when": 'handler = "module:function"\nstate = "id STRING"', "keep": ""}, "transform.format",
-         "a handler is given events"),
+        ({"delete_when": 'sequence_by = "__source_lsn"'}, "sink.sequence_by", "not in the order of a row's changes"),
         ({"rescue": 'format = "debezium"\nenvelope = "cloudevents"'}, "transform.envelope", "an envelope by itself"),
     ],
 )  # fmt: skip
