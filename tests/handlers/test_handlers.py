@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from leasehold.errors import ConfigError, UsageError
 from leasehold.formats.columns_text import read_columns
 from leasehold.handlers.columns import columns_of
-from leasehold.handlers.contract import Delete, EntityEvent, Key, Reject, Retry, Skip, compute, entity
+from leasehold.handlers.contract import PASSED_OVER, Delete, EntityEvent, Key, Reject, Retry, Skip, compute, entity
 
 COLUMNS = columns_of(pa.schema({"id": pa.string(), "total": pa.int64()}))
 
@@ -67,6 +67,12 @@ def test_each_event_sees_what_those_before_it_have_made() -> None:
 def test_after_a_delete_an_entity_begins_anew() -> None:
     done = compute(adding, {("a",): {"id": "a", "total": 10}}, [event(1, do="delete"), event(2)], COLUMNS)
     assert done.changes["a",].state == {"id": "a", "total": 1}
+
+
+def test_what_is_passed_over_is_told_by_no_text() -> None:
+    (key, over, _), (_, told, _) = event(1), event(2)
+    done = compute(adding, {}, [(key, over, PASSED_OVER), (key, told, "passed over"), event(3)], COLUMNS)
+    assert (done.passed, done.rejected, list(done.changes)) == (1, [(told, "passed over")], [("a",)])
 
 
 def test_a_rejected_event_changes_nothing_and_the_rest_goes_on() -> None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from leasehold.config import is_number
@@ -263,9 +264,14 @@ class Held:
     error: Exception | None = None
 
 
-PASSED_OVER = "passed over"
-"""In the place of the reason why an event is not given to a handler: it says nothing, and is neither called for nor set
-aside."""
+class PassedOver(Enum):
+    """In the place of the reason why an event is not given to a handler: it says nothing, and is neither called for nor
+    set aside. No text is equal to it, since a transform may give any as a reason."""
+
+    PASSED_OVER = "passed over"
+
+
+PASSED_OVER = PassedOver.PASSED_OVER
 
 
 @dataclass(slots=True)
@@ -337,7 +343,7 @@ class CallRules:
 def compute(
     handler: EntityHandler,
     states: Mapping[Key, State],
-    events: Iterable[tuple[Key, EntityEvent, str | None]],
+    events: Iterable[tuple[Key, EntityEvent, str | PassedOver | None]],
     columns: Columns,
     *,
     rules: CallRules | None = None,
@@ -362,7 +368,7 @@ def compute(
     rules = rules or CallRules()
     done, known, behind = Computed(by_steps=rules.by_steps), dict(states), set(waiting)
     for key, event, unreadable in events:
-        if unreadable == PASSED_OVER:
+        if unreadable is PASSED_OVER:
             done.passed += 1
             continue
         if unreadable is not None:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from leasehold.formats.bodies import BodyReader
-from leasehold.handlers.contract import PASSED_OVER, EntityEvent, EntityHandler, Key
+from leasehold.handlers.contract import PASSED_OVER, EntityEvent, EntityHandler, Key, PassedOver
 from leasehold.handlers.places import Place, Sent
 
-Given = tuple[Key, EntityEvent, str | None]
+Given = tuple[Key, EntityEvent, str | PassedOver | None]
 """The key of an event's entity, the event, and why it cannot be given to the handler: None if it can, `PASSED_OVER` if
 it is nothing to give, as a tombstone of Debezium's is."""
 
