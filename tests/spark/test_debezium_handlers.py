@@ -83,3 +83,23 @@ def test_a_tombstone_is_passed_over_on_spark(
     counts = running.done.totals.named()
     assert (counts["read"], counts["used"], counts["filtered"]) == (7, 4, 3)
     assert rows(folder, "SELECT * FROM orders_rejected") == []
+
+
+@pytest.mark.more
+def test_a_handler_is_given_what_sql_makes_of_changes(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / "orders.toml"
+    columns = "lower(order_id) AS order_id, IF(__deleted, CAST(0 AS DECIMAL(12,2)), amount) AS amount"
+    place = "hub, partition, sequenceNumber, ownerLevel, enqueuedTime"
+    how = f'format = "debezium"\nskipped_operations = ["m"]\nsql = "SELECT {columns}, {place} FROM events"\n[sink]'
+    file.write_text(file.read_text().replace("[sink]", how))
+    send(folder, change("c", "A", 2), change("m", "A", 2), change("u", "A", 3), change("r", "B", 5), b"{}")
+    send(folder, change("d", "B", 5))
+    running = Running(folder, spark, monkeypatch)
+    try:
+        running.until(lambda: totals(folder) == {"a": 5}, "the changes to be handled")
+    finally:
+        running.end()
+    counts = running.done.totals.named()
+    assert (counts["read"], counts["used"], counts["filtered"], counts["rejected"]) == (6, 5, 1, 1)
